@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,27 @@ def test_kernels_are_counted_and_an_empty_grid_is_none(cuda):
     }
     assert [arguments[:9] for arguments in cuda.launched] == [(99, 2, 3, 1, 32, 1, 1, 0, 7)] * 2
     assert cuda.cleared == [(512, 0, 64, 7)]
+
+
+def test_shared_memory_is_granted_whether_or_not_a_context_is_current(cuda):
+    """To a thread that has called nothing of CUDA's before, for a kernel that others launched."""
+    asked, fake = [], sys.modules["cupy.cuda"]
+
+    def grant(function, attribute, nbytes):
+        asked.append((function, nbytes))
+        if not made_current:
+            raise NoContext
+
+    class NoContext(RuntimeError):
+        status = 201
+
+    made_current = []
+    fake.runtime.setDevice = made_current.append
+    fake.driver.CUDADriverError = RuntimeError
+    fake.driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
+    fake.driver.funcSetAttribute = grant
+    launch_of("granted", shared_memory=100_000)
+    assert asked == [(99, 100_000)] * 2 and made_current == [0]
 
 
 def test_a_graph_goes_through_the_door(cuda):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
 
-from fake_cuda import Stream, at, put_in_place
+from fake_cuda import ExternalStream, Stream, at, put_in_place
 from sparsegpu.engines.cuda import winners
+from sparsegpu.engines.cuda.runtime import capture
 from sparsegpu.engines.cuda.runtime.launch import submit
 from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission, current
 from sparsegpu.engines.cuda.runtime.submission import workspace as take
-from sparsegpu.engines.cuda.runtime.workspace import StreamWorkspace
+from sparsegpu.engines.cuda.runtime.workspace import SPARE, StreamWorkspace
 from sparsegpu.engines.cusparselt import library
 from sparsegpu.kernels import winners as kernel_winners
 
@@ -82,14 +84,47 @@ def test_nothing_comes_between_what_is_replayed(owner, known):
     assert not kept.lock._is_owned()
 
 
+def test_memory_of_a_call_is_not_given_back_in_the_middle_of_it(owner, cuda):
+    """Not by another external stream's call, which needs much, either."""
+    with cuda.on(ExternalStream(9)), Submission(0, owner) as call:
+        take(2 * SPARE)
+        with cuda.on(ExternalStream(10)), Submission(0, owner):
+            take(2 * SPARE)
+        (first, second) = owner.kept.values()
+        assert call.kept_on_stream() is first and not first.ended and second.nbytes
+    with cuda.on(ExternalStream(10)), Submission(0, owner):
+        take(3 * SPARE)
+    assert first.ended
+
+
+def test_what_two_captures_allocate_is_kept_apart(cuda, monkeypatch):
+    """By the graph that reads it, though one call is in the middle of the other."""
+    graphs = {stream: type(cuda.graph)() for stream in (7, 8)}
+    monkeypatch.setattr(capture, "capture_on", graphs.__getitem__)
+    cuda.captured |= graphs.keys()
+    cuda.allocator = lambda nbytes: nbytes
+
+    def allocate(nbytes):
+        return sys.modules["cupy"].cuda.get_allocator()(nbytes)
+
+    with cuda.on(Stream(7)), Submission(0):
+        allocate(64)
+        with Submission(0):
+            allocate(128)
+        with cuda.on(Stream(8)), Submission(0):
+            allocate(256)
+        allocate(512)
+    assert graphs[8]._memory == [256]
+    assert [n for n in graphs[7]._memory if n != 256] == [64, 128, 512]
+
+
 def test_a_workspace_whose_order_fails_is_free(owner, cuda):
     """Its event is another library's stream's, which may be in whatever state."""
 
     def fail(stream):
         raise RuntimeError("this one")
 
-    with cuda.on(Stream(9)) as stream:
-        stream._foreign_stream_ref = object()
+    with cuda.on(ExternalStream(9)):
         with Submission(0, owner):
             take(1000)
         (kept,) = owner.kept.values()

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
+import fake_devices
 from sparsegpu.tuning import timing
 
 
@@ -24,6 +26,19 @@ def test_calls_are_measured_alternately(monkeypatch):
     order.clear()
     assert timing.interleaved_ms({"": 1}, repeats=5) == {"": 1.0}
     assert [repeats for *_, repeats in order] == [5]
+
+
+def test_each_gpu_flushes_its_own_memory(monkeypatch):
+    cupy = fake_devices.put_in_place(monkeypatch)
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
+    cupy.cuda.Event, cupy.cuda.get_elapsed_time = lambda: event, lambda start, stop: 2.0
+    monkeypatch.setattr(timing, "_wait_kernel", lambda: lambda *arguments: None)
+    monkeypatch.setattr(timing, "_FLUSH_BYTES", 64)
+    timing._flush_buffer.cache_clear()
+    for device in (0, 1):
+        with fake_devices.on(device):
+            assert timing._spans(lambda: None, 1, True, 3) == [2.0] * 3
+    timing._flush_buffer.cache_clear()
 
 
 @pytest.mark.parametrize("count", range(2, 8))

@@ -29,7 +29,7 @@ def used(kept, stream, nbytes) -> StreamWorkspace:
         found.begin(stream.ptr)
         found.chunk(0, nbytes)
         if found.external:
-            workspace.reclaim_external(kept, found)
+            workspace.reclaim_external(kept, found, stream.ptr)
         found.used(stream.ptr)
     return found
 
@@ -155,8 +155,18 @@ def test_external_streams_that_are_not_seen_again(cuda):
     for i in range(200):
         used(kept, ExternalStream(9 + i), 10 * MB)
         assert held(kept) <= SPARE + 10 * MB
-    assert waiting() == 0  # CuPy's pool has it for the same stream alone: there is no wait
+    assert waiting() == 0  # the host waits for none of them
     assert len(kept) <= 100
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_memory_of_external_streams_is_freed_behind_their_work(cuda, pending):
+    """CuPy's ``malloc_async`` frees on the current stream where that of the memory is gone."""
+    kept = {}
+    cuda.pending = pending
+    first = used(kept, ExternalStream(9), 40 * MB)
+    used(kept, ExternalStream(10), 40 * MB)
+    assert first.ended and cuda.waited == [10] * pending
 
 
 @pytest.mark.parametrize("count", [2, 3, 5])

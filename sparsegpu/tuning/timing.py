@@ -47,7 +47,8 @@ def _wait_kernel() -> Any:
 
 
 @functools.cache
-def _flush_buffer() -> Any:
+def _flush_buffer(device: int) -> Any:
+    """Return memory of a device, which is the current one."""
     import cupy
 
     return cupy.zeros(_FLUSH_BYTES // 8, np.int64)
@@ -128,7 +129,8 @@ def _spans(call: Call, wait: np.int64, flush: bool, repeats: int) -> list[float]
     for _ in range(repeats):
         start, stop = cupy.cuda.Event(), cupy.cuda.Event()
         if flush:
-            _flush_buffer().max()  # read only: dirty lines would be written back in the timed call
+            # Read only: dirty lines would be written back in the timed call.
+            _flush_buffer(cupy.cuda.runtime.getDevice()).max()
         _wait_kernel()((1,), (1,), (wait,))
         start.record()
         result = call()

@@ -183,7 +183,7 @@ class Kernel:
             if shared_memory <= self._shared:  # another thread asked for more meanwhile
                 return
             try:
-                driver.funcSetAttribute(self._function.ptr, attribute, shared_memory)
+                in_context(driver.funcSetAttribute, self._function.ptr, attribute, shared_memory)
             except driver.CUDADriverError as error:
                 _refuse(error, self.source, f"{shared_memory} bytes of shared memory")
                 raise

@@ -69,7 +69,7 @@ class Submission:
                 self._within = outer
             if self._capture is not None:
                 self._capture.keep(self._owner)
-                if outer is None or not outer.captured:
+                if outer is None or outer._capture is not self._capture:
                     allocator = self._capture.keeping(cuda.get_allocator())
                     self._enter(cuda.using_allocator(allocator))
             if self.recorder is not None:
@@ -137,7 +137,7 @@ class Submission:
         given = whole._workspace.chunk(whole._taken, nbytes)
         whole._taken += 1
         if whole._workspace.external and whole._owner is not None:
-            reclaim_external(whole._owner.kept, whole._workspace)
+            reclaim_external(whole._owner.kept, whole._workspace, whole._stream.ptr)
         return given
 
     def _locked(self) -> StreamWorkspace | None:

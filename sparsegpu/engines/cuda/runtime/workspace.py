@@ -168,19 +168,24 @@ class StreamWorkspace:
             reclaim()
         return True
 
-    def end(self, *, ordered: bool = False) -> None:
+    def end(self, *, current: int | None = None) -> None:
         """Give the memory back as soon as the work that uses it is done.
 
         Called from a stream's finalizer, that is anywhere, so it neither waits nor takes a lock.
-        ``ordered``: give it back at once, because CuPy's pool reuses it on the same stream only.
+        ``current``: give it back at once, and have the current stream wait for the work. CuPy's
+        pool reuses memory on the stream that it was allocated on only, but its ``malloc_async``
+        frees memory whose stream object is gone on the current one.
         """
         if sys.is_finalizing():
             return
         self.ended, self.calls = True, {}
         chunks, self._chunks = self._chunks, []
-        pending = not ordered and self._event is not None and any(c.nbytes for c in chunks)
-        if pending and not _done(self._event):
+        if self._event is None or not any(c.nbytes for c in chunks) or _done(self._event):
+            return
+        if current is None:
             _waiting.append((self._event, chunks))
+        else:
+            self._wait(current)
 
 
 def _end(workspace: StreamWorkspace | None) -> None:
@@ -329,9 +334,12 @@ def _relaxed() -> Iterator[None]:
         driver.cuThreadExchangeStreamCaptureMode(before)
 
 
-def reclaim_external(kept: dict[Hashable, StreamWorkspace], used: StreamWorkspace) -> None:
+def reclaim_external(
+    kept: dict[Hashable, StreamWorkspace], used: StreamWorkspace, current: int
+) -> None:
     """Give back memory of an operand's external streams, least recently used first, to `SPARE`.
 
+    The current stream, given by its handle, waits for the work that uses it.
     One that was used again after it was given back is kept for twice the time that it was unused.
     """
     others = [w for w in list(kept.values()) if w is not used and w.external and w.nbytes]
@@ -340,13 +348,14 @@ def reclaim_external(kept: dict[Hashable, StreamWorkspace], used: StreamWorkspac
     for workspace in others:
         if held <= SPARE:
             return
-        # Not what another thread is using now.
-        if now - workspace.last_use > workspace.patience and workspace.lock.acquire(blocking=False):
+        lock, unused = workspace.lock, now - workspace.last_use
+        # Not what another thread is using now, nor this one, in the middle of whose call we may be.
+        if unused > workspace.patience and not lock._is_owned() and lock.acquire(blocking=False):
             try:
                 held -= workspace.nbytes
-                workspace.end(ordered=True)
+                workspace.end(current=current)
             finally:
-                workspace.lock.release()
+                lock.release()
 
 
 def rounded(nbytes: int) -> int:
