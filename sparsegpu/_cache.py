@@ -191,16 +191,18 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
             file.write(sha256(payload).digest())
             file.write(payload)
         os.replace(temporary, path)
+        temporary = None
         return True
     except OSError as error:
-        if temporary is not None:
-            _remove(temporary)
         _warn_once(
             "writing",
             f"cannot write the cache ({error}); {_ANEW}; "
             "set SPARSEGPU_CACHE_DIR to a writable directory",
         )
         return False
+    finally:  # of an interrupt, too
+        if temporary is not None:
+            _remove(temporary)
 
 
 def _remove(path: str) -> None:

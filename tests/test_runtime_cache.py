@@ -37,6 +37,19 @@ def test_round_trip(directory):
     assert read_entry("kind", KEY) == b""
 
 
+def test_an_interrupted_entry_leaves_no_file(directory, monkeypatch):
+    """Ctrl-C while it is written, or before it has its name."""
+
+    def interrupted(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    for owner, name in ((_cache.os, "replace"), (_cache, "sha256")):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(owner, name, interrupted)
+            write_entry("kind", KEY, b"content")
+        assert not [path for path in directory.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize("keep", [0, 10, 32, 35])
 def test_truncated_entries_count_as_absent(directory, keep):
     write_entry("kind", KEY, b"payload")

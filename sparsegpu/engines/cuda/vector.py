@@ -6,6 +6,7 @@ Nothing here waits for the device. A sum has the same order in every run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,9 +190,11 @@ def _captured(iteration: Callable[[], None], times: int) -> GraphLaunch:
         try:
             for _ in range(times):
                 iteration()
-        finally:
-            graph = stream.end_capture()
-    return GraphLaunch(graph)
+        except BaseException:
+            with suppress(RuntimeError):  # what CUDA says of a capture that an error has ended
+                stream.end_capture()
+            raise
+        return GraphLaunch(stream.end_capture())
 
 
 def _zeros(nbytes: int) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ from .workspace import StreamWorkspace
 
 _SEMAPHORE_BYTES = 64  # more than any ``sem_t`` has
 
-_captures: dict[int, Capture] = {}
+_captures: OrderedDict[int, Capture] = OrderedDict()
 _lock = fork_safe(threading.RLock())  # reentrant: a user's finalizer may run while it is held
 
 
@@ -135,9 +136,26 @@ def capture_on(stream: int) -> Capture:
 
 def reclaim() -> None:
     """Give back the memory of graphs that were destroyed."""
-    for number, capture in list(_captures.items()):
-        if capture.over():
-            _captures.pop(number, None)
+    with _lock:
+        for number, capture in list(_captures.items()):
+            if capture.over():
+                _captures.pop(number, None)
+
+
+def reclaim_next() -> None:
+    """Do what `reclaim` does for one graph, the next time for another one.
+
+    For calls that are planned: what they look at does not grow with the number of graphs.
+    """
+    if _captures:
+        with _lock:
+            number, capture = next(iter(_captures.items()), (0, None))
+            if capture is None:  # another thread has given it back
+                return
+            if capture.over():
+                _captures.pop(number, None)
+            else:
+                _captures.move_to_end(number)
 
 
 def _checked(answer: tuple) -> Any:

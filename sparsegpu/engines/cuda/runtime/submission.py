@@ -67,7 +67,9 @@ class Submission:
             self._capture = captures.capture_on(stream.ptr) if is_captured(stream.ptr) else None
             if outer is not None and self._is_part_of(outer):
                 self._within = outer
-            if self._capture is not None:
+            if self._capture is None:
+                captures.reclaim_next()
+            else:
                 self._capture.keep(self._owner)
                 if outer is None or outer._capture is not self._capture:
                     allocator = self._capture.keeping(cuda.get_allocator())
@@ -172,7 +174,8 @@ class Submission:
         if self.exclusive:
             return self._whole._workspace
         if self._capture is not None:
-            return self._capture.workspace(place_of(self._stream)[0])
+            # Threads' default streams on two devices have one place.
+            return self._capture.workspace((self._device, place_of(self._stream)[0]))
         owner = self._whole._owner
         return None if owner is None else workspace_on(owner.kept, self._stream)
 
