@@ -6,6 +6,7 @@ As with CuPy where no GPU reads the memory of another.
 from __future__ import annotations
 
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,12 +14,14 @@ import numpy as np
 from sparsegpu.engines.cuda.runtime import submission
 
 
-class Machine:
-    """Which GPU is the current one, those on which the host waited, and what no call computed."""
+class _Machine(threading.local):
+    """Which GPU is a thread's current one, where it waited, and what it computed in no call."""
 
-    current = 0
-    waited: list[int] = []
-    apart: list = []
+    def __init__(self):
+        self.current, self.waited, self.apart = 0, [], []
+
+
+Machine = _Machine()
 
 
 class DeviceArray(np.ndarray):

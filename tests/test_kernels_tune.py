@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import fake_devices
+from fake_devices import Machine
 from sparsegpu import kernels
 from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.kernels import arguments, build, winners
@@ -89,6 +91,24 @@ def test_the_fastest_is_kept_and_taken(device):
     assert add(ALSO, FAST).config(*given) == FAST
     assert kernel.config(*given) == FAST and winners.forget() == 1
     assert kernel.config(*given) == SLOW
+
+
+def test_on_the_gpu_of_its_arrays(device, monkeypatch):
+    """Threads that compile begin with the first one; what a device has counts."""
+    cupy, seen = fake_devices.put_in_place(monkeypatch), []
+    with fake_devices.on(1):
+        y, x, count, n = (cupy.array(v) if np.ndim(v) else v for v in operands())
+    real = module.Kernel._run
+
+    def run(self, ready, plan):
+        seen.append(Machine.current)
+        real(self, ready, plan)
+
+    monkeypatch.setattr(module.Kernel, "_run", run)
+    monkeypatch.setattr(module, "check_device", lambda *sizes: seen.append(Machine.current))
+    monkeypatch.setattr(build, "_device_architecture", lambda: seen.append(Machine.current) or "90")
+    assert add(SLOW, FAST).tune(y, x, count, n, progress=False) == FAST
+    assert len(seen) > 4 and set(seen) == {1} and Machine.current == 0
 
 
 def test_what_was_written_is_as_before(device):

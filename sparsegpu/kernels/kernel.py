@@ -9,8 +9,9 @@ from functools import partial, reduce
 from operator import or_
 from typing import Any
 
-from .._arrays import is_cupy
+from .._arrays import device_of, is_cupy
 from .._checks import check_flags, not_offered
+from .._device import device_context
 from .._ptx.access import STRUCT
 from ..ops._common import on_device
 from . import arguments, guard, tuning, winners
@@ -196,6 +197,10 @@ class Kernel(Planned):
         the largest element. Times are medians by CUDA events.
         """
         check_flags("tune", progress=progress)
+        with self._on_device(args, named):
+            return self._tuned(args, named, progress)
+
+    def _tuned(self, args: tuple, named: Mapping[str, Any], progress: bool) -> Config:
         bound, maps = self._bound(args, named)
         completed = (self._completed(bound, config) for config in self.configs)
         access = reduce(or_, map(self.access_of, completed))
@@ -236,10 +241,13 @@ class Kernel(Planned):
         ready: Mapping[Any, Any],
         config: Config,
     ) -> tuning.Candidate:
-        def prepare() -> None:
-            chosen = self._completed(bound, config)
-            sizes = self._launch(bound, chosen, None, None)
-            check_device(self._build(chosen).resources, sizes.block, sizes.shared_memory)
+        device = next(device_of(value) for value in ready.values() if is_array(value))
+
+        def prepare() -> None:  # in a thread whose current device is any
+            with device_context(device):
+                chosen = self._completed(bound, config)
+                sizes = self._launch(bound, chosen, None, None)
+                check_device(self._build(chosen).resources, sizes.block, sizes.shared_memory)
 
         def run() -> None:
             chosen = self._completed(bound, config)
