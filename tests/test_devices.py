@@ -17,6 +17,7 @@ from sparsegpu.bsr.promote import product_operands
 from sparsegpu.linalg import _amg, _block_jacobi, _lobpcg, _operator
 from sparsegpu.linalg._system import System
 from sparsegpu.pattern import Pattern
+from sparsegpu.semi_structured import layout
 
 
 @pytest.fixture
@@ -172,3 +173,11 @@ def test_levels_go_to_the_gpu_of_the_matrix(blocks):
     assert _amg.moved(blocks, 1) is blocks and type(host.data) is np.ndarray
     moved = _amg.moved(host, 1)
     assert devices((moved.data, moved.pattern)) == {1} and Machine.current == 0
+
+
+def test_the_other_half_of_a_24_matrix_is_complete_where_it_is(cupy, monkeypatch):
+    packed, meta = of(cupy, np.zeros((32, 16), np.float16)), of(cupy, np.zeros((32, 2), np.int16))
+    halves = layout.Halves((32, 32), ((packed, meta), (None, None)), None, False, "test")
+    made = layout.Half(packed, meta)
+    monkeypatch.setattr(layout.Halves, "_build", lambda self, side: made)
+    assert halves.get(1) is made and Machine.waited == [1] and Machine.current == 0

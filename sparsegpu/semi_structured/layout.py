@@ -10,6 +10,7 @@ import numpy as np
 
 from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
+from .._device import device_context
 from .._format_24 import FORMATS
 from .._locks import fork_safe
 from .._math import round_up
@@ -113,7 +114,7 @@ class Halves:
         half = self._sides[side] or self._splits[side]
         if half is not None:
             return half
-        with self._lock:
+        with self._lock, device_context(self.device):
             half = self._sides[side] or self._splits[side]
             if half is None:
                 check_may_wait(self.xp, "making the missing half of a 2:4 matrix")
