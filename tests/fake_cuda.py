@@ -68,6 +68,13 @@ class ExternalStream(Stream):
     pass
 
 
+class MemoryAsyncPool:
+    """CuPy's allocator in the order of streams."""
+
+    def malloc(self, nbytes):
+        return nbytes, sys.modules["cupy"].cuda.get_current_stream()
+
+
 class Work:
     """What an engine submits; it notes the streams that it went to."""
 
@@ -112,12 +119,14 @@ def put_in_place(monkeypatch) -> Told:
 
     class Capture(capture.Capture):
         def __init__(self):
-            self._memory, self._owners, self._workspaces = [], {}, {}
+            self._memory, self._owners, self._workspaces, self._apart = [], {}, {}, {}
 
     graph = Capture()
     told.graph = graph
     cuda = SimpleNamespace(
         Event=Event,
+        MemoryAsyncPool=MemoryAsyncPool,
+        malloc_async=MemoryAsyncPool().malloc,
         Stream=Stream,
         ExternalStream=ExternalStream,
         get_current_stream=lambda: told.current,
@@ -148,7 +157,8 @@ def put_in_place(monkeypatch) -> Told:
     def relaxed():
         yield
 
-    monkeypatch.setattr(workspace, "_relaxed", relaxed)
+    monkeypatch.setattr(workspace, "relaxed", relaxed)
+    monkeypatch.setattr(capture, "relaxed", relaxed)
     monkeypatch.setattr(workspace, "_stream_type", lambda: Stream)
     monkeypatch.setattr(submission, "_cuda", lambda: cuda)
     monkeypatch.setattr(launch, "_current_stream", lambda: cuda.get_current_stream)

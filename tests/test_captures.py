@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_cuda import Stream, put_in_place
+from fake_cuda import MemoryAsyncPool, Stream, put_in_place
 from sparsegpu.engines.cuda import vector
 from sparsegpu.engines.cuda.runtime import capture
 from sparsegpu.engines.cuda.runtime.launch import LaunchError
@@ -58,6 +58,43 @@ def test_two_gpus_of_a_capture_do_not_share_workspace(cuda):
             with Submission(cuda.device, SimpleNamespace(kept={}, device=cuda.device)):
                 take(1000)
     assert len(cuda.graph._workspaces) == 2
+
+
+@pytest.mark.parametrize("allocator", ["malloc_async", "a pool of it", "another"])
+def test_memory_is_not_allocated_by_the_graph_itself(cuda, allocator):
+    """CUDA launches a graph only once where it allocates what it does not free."""
+    cupy, waited = sys.modules["cupy"], []
+
+    class Apart(Stream):
+        def __init__(self, non_blocking):
+            super().__init__(100 + len(waited))
+
+        def __enter__(self):
+            self._context = cuda.on(self)
+            return self._context.__enter__()
+
+        def __exit__(self, *error):
+            self._context.__exit__(*error)
+
+        def synchronize(self):
+            waited.append(self.ptr)
+
+    cupy.cuda.Stream = Apart
+    cuda.allocator = {
+        "malloc_async": cupy.cuda.malloc_async,
+        "a pool of it": MemoryAsyncPool().malloc,
+        "another": lambda nbytes: (nbytes, cuda.current),
+    }[allocator]
+    cuda.captured.add(7)
+    with cuda.on(Stream(7)):
+        for cuda.device in (0, 1):
+            with Submission(cuda.device):
+                for _ in range(2):
+                    cupy.cuda.get_allocator()(64)
+    streams = [stream.ptr for _, stream in cuda.graph._memory]
+    apart = allocator != "another"
+    assert streams == ([100, 100, 102, 102] if apart else [7] * 4)
+    assert waited == streams * apart  # before the graph may run
 
 
 @pytest.mark.parametrize("ended", [False, True])

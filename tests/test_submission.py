@@ -163,7 +163,7 @@ def test_what_is_captured_belongs_to_the_graph(cuda, owner):
         assert cuda.allocator is usual
         kept = list(cuda.graph._owners.values())
         assert any(k is owner for k in kept) and any(k == (captured,) for k in kept)
-        assert cuda.graph.workspace(9).nbytes == 1024
+        assert cuda.graph.workspace((0, 9)).nbytes == 1024
         cuda.captured.clear()
         assert replayed(owner, dense, out) is out  # as it was kept before
     assert [s for _, s in cuda.recorded] == [9, 9]

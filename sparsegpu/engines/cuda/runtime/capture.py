@@ -4,7 +4,7 @@ A graph goes on using the addresses that were captured. So whatever a captured c
 result included, is kept until the graph and all graphs instantiated from it are destroyed. To learn
 of that, the graph is given a CUDA user object, whose destructor posts a semaphore.
 
-Source: CUDA C++ Programming Guide, "CUDA Graphs" ("CUDA User Objects").
+Source: CUDA C++ Programming Guide, "CUDA Graphs" ("CUDA User Objects", "Graph Memory Nodes").
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from ...._locks import fork_safe
-from .workspace import StreamWorkspace
+from .workspace import StreamWorkspace, relaxed
 
 _SEMAPHORE_BYTES = 64  # more than any ``sem_t`` has
 
@@ -34,11 +35,12 @@ class Capture:
         The graph that is being captured.
     """
 
-    __slots__ = ("_graph_end", "_memory", "_owners", "_workspaces")
+    __slots__ = ("_apart", "_graph_end", "_memory", "_owners", "_workspaces")
 
     def __init__(self, graph: Any):
         self._graph_end = GraphEnd(graph)
         self._memory: list[Any] = []
+        self._apart: dict[int, Any] = {}  # streams, by device
         self._owners: dict[int, Any] = {}
         self._workspaces: dict[Hashable, StreamWorkspace] = {}
 
@@ -52,17 +54,45 @@ class Capture:
 
     def keeping(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
         """Return an allocator for CuPy that keeps what it allocates."""
+        place = self._on_a_stream_apart if _is_in_stream_order(allocator) else nullcontext
 
         def allocate(nbytes: int) -> Any:
-            allocated = allocator(nbytes)
+            with place():
+                allocated = allocator(nbytes)
             self._memory.append(allocated)
             return allocated
 
         return allocate
 
+    @contextmanager
+    def _on_a_stream_apart(self) -> Iterator[None]:
+        """Allocate on a stream that is not captured, before the graph may run.
+
+        What is allocated in the order of a captured stream is a part of the graph, which CUDA then
+        launches only once, as it does not free it.
+        """
+        from cupy.cuda import Stream, runtime
+
+        device = runtime.getDevice()
+        stream = self._apart.get(device)
+        if stream is None:
+            stream = self._apart[device] = Stream(non_blocking=True)
+        with stream:
+            yield
+        with relaxed():
+            stream.synchronize()
+
     def over(self) -> bool:
         """Return whether the graph is gone."""
         return self._graph_end.seen()
+
+
+def _is_in_stream_order(allocator: Any) -> bool:
+    """Return whether an allocator of CuPy's calls ``cudaMallocAsync``."""
+    from cupy.cuda import MemoryAsyncPool, malloc_async
+
+    pool = getattr(allocator, "__self__", None)
+    return allocator == malloc_async or isinstance(pool, MemoryAsyncPool)
 
 
 class GraphLaunch:

@@ -305,7 +305,7 @@ def reclaim(down_to: int | None = None) -> None:
         while _waiting and _done(_waiting[0][0]):
             _waiting.popleft()
         while down_to is not None and _bytes_waiting() > down_to:
-            with _relaxed():
+            with relaxed():
                 _waiting[0][0].synchronize()
             _waiting.popleft()
     finally:
@@ -317,17 +317,17 @@ def _bytes_waiting() -> int:
 
 
 def _done(event: Any) -> bool:
-    with _relaxed():
+    with relaxed():
         return event.done
 
 
 @contextmanager
-def _relaxed() -> Iterator[None]:
+def relaxed() -> Iterator[None]:
     """Allow queries and waits that would invalidate a capture of another thread's."""
     from cuda.bindings import driver
 
-    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    _, before = driver.cuThreadExchangeStreamCaptureMode(relaxed)
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    _, before = driver.cuThreadExchangeStreamCaptureMode(mode)
     try:
         yield
     finally:
