@@ -13,6 +13,7 @@ import fake_devices
 from fake_devices import DeviceArray, Machine
 from sparsegpu import _memo
 from sparsegpu.bsr.array import bsr_array
+from sparsegpu.bsr.block_mask import BlockMask
 from sparsegpu.bsr.promote import product_operands
 from sparsegpu.linalg import _amg, _block_jacobi, _lobpcg, _operator
 from sparsegpu.linalg._system import System
@@ -173,6 +174,11 @@ def test_levels_go_to_the_gpu_of_the_matrix(blocks):
     assert _amg.moved(blocks, 1) is blocks and type(host.data) is np.ndarray
     moved = _amg.moved(host, 1)
     assert devices((moved.data, moved.pattern)) == {1} and Machine.current == 0
+
+
+def test_which_blocks_of_a_mask_are_shown_is_found_where_it_is(cupy, pattern):
+    mask = BlockMask._of(pattern, of(cupy, [0, 1, 2, 1, 0], "uint8"), of(cupy, [[0]], "uint32"))
+    assert devices(mask._shown()) == {1} and Machine.current == 0
 
 
 def test_the_other_half_of_a_24_matrix_is_complete_where_it_is(cupy, monkeypatch):

@@ -200,7 +200,8 @@ class BlockMask(Drawings, Compared, Logical, Portable):
         )
 
     def _shown(self) -> Any:
-        return self._kind != NONE
+        with on_device(self._kind):
+            return self._kind != NONE
 
     # -- conversions ------------------------------------------------------------------------
 
