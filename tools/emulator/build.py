@@ -20,7 +20,7 @@ from ..record import ROOT
 
 _INCLUDE = Path(__file__).parent / "include"
 _SOURCES = ROOT / "cuda_src"
-_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\((\d+)\) )?unsigned char dynamic\[\];")
+_DYNAMIC = re.compile(r"extern __shared__ (?:__align__\((\d+)\) )?unsigned char (\w+)\[\];")
 _ALIGNMENT = 128  # of an argument; a tensor map's
 
 # Hidden: the linker would else give builds that differ in their names the shared variables of one.
@@ -57,7 +57,7 @@ class HostKernel:
     def __init__(self, source: str, defines: Mapping[str, Any], directory: Path):
         text = _DYNAMIC.sub(
             lambda found: (
-                f"unsigned char* const dynamic = emulator::dynamic_shared({found[1] or 16});"
+                f"unsigned char* const {found[2]} = emulator::dynamic_shared({found[1] or 16});"
             ),
             (_SOURCES / f"{source}.cu").read_text(encoding="utf-8"),
         )

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from sparsegpu import engines
+from sparsegpu._math import round_up
 from sparsegpu.engines.cuda.runtime.architectures import PORTABLE
 from sparsegpu.engines.cuda.runtime.launch import pointer
 from sparsegpu.engines.cuda.runtime.view import matrix_view, vector_view
@@ -28,6 +29,7 @@ from .build import HostKernel
 
 PROCESSORS = 3  # few, so that a thread block has many tiles
 FACTS = ((9, 0), PROCESSORS, 227 * 1024)
+_LINE = 128  # bytes, of which lines of a copy are multiples
 
 
 class DeviceArray(np.ndarray):
@@ -131,6 +133,18 @@ def tensor_map(array: Any, box: Any, swizzle: int, *, shape: Any, strides: Any) 
     assert swizzle == box[-1] * array.itemsize in (32, 64, 128) and box[0] == 1 and max(box) <= 256
     assert array.ctypes.data % 16 == 0 and all(s % 16 == 0 <= s for s in strides[:-1])
     return pack("<9Q56x", array.ctypes.data, *shape, *strides[:-1], *box[1:], array.itemsize)
+
+
+def aligned_lines(dense: Any, by_column: bool) -> tuple[Any, Callable[[], None]]:
+    """Copy as `paths._dense_lines` does; what lies behind a line is poisoned."""
+    lines = dense.swapaxes(-1, -2) if by_column else dense
+    pitch = round_up(lines.shape[-1] * lines.itemsize, _LINE) // lines.itemsize
+    copy = device_array((*lines.shape[:-1], pitch), lines.dtype)[..., : lines.shape[-1]]
+
+    def work() -> None:
+        copy[...] = np.asarray(lines)
+
+    return copy.swapaxes(-1, -2) if by_column else copy, work
 
 
 class Numbers:

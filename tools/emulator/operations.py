@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from sparsegpu.engines.cuda import (
     _epilogue_args,
@@ -21,6 +22,8 @@ from sparsegpu.engines.cuda import (
 from sparsegpu.engines.cuda.paths import (
     SCATTER,
     SPGEMM,
+    _block_row_product,
+    _dense_lines,
     _dispatch,
     _few_columns,
     _matrix_maps,
@@ -28,10 +31,16 @@ from sparsegpu.engines.cuda.paths import (
     _scatter,
     _spgemm,
     _tuned,
+    bsr_addmm_f32,
+    bsr_addmm_f64,
+    bsr_addmm_groups,
+    bsr_addmm_simt,
+    bsr_addmm_skinny,
+    bsr_addmm_sm80,
     bsr_addmm_vector,
 )
 
-from .host import emulated
+from .host import aligned_lines, emulated
 
 
 def emulated_few_columns(directory: Path) -> AbstractContextManager[Counter]:
@@ -41,6 +50,22 @@ def emulated_few_columns(directory: Path) -> AbstractContextManager[Counter]:
     """
     modules = _dispatch, _few_columns, _product, _tuned, bsr_addmm_vector
     return _emulated(directory, addmm, ("bsr_addmm",), modules)
+
+
+def emulated_addmm(directory: Path) -> AbstractContextManager[Counter]:
+    """Multiply block-sparse arrays by emulated kernels in the block of this context.
+
+    By those of every architecture, for which products ask by their ``config``.
+    """
+    modules = (
+        *(bsr_addmm_f32, bsr_addmm_f64, bsr_addmm_groups, bsr_addmm_simt, bsr_addmm_skinny),
+        *(bsr_addmm_sm80, _block_row_product, _dense_lines, _dispatch, _product, _tuned, addmm),
+    )
+    replaced = {
+        "aligned_lines": aligned_lines,
+        "transpose_pattern": lambda pattern: pattern.transposed(),
+    }
+    return _emulated(directory, addmm, ("bsr_addmm",), modules, **replaced)
 
 
 def emulated_union(directory: Path) -> AbstractContextManager[Counter]:
@@ -81,8 +106,9 @@ def _emulated(
     engine: ModuleType,
     names: tuple[str, ...],
     modules: tuple[ModuleType, ...] = (),
+    **replacements: Any,
 ) -> AbstractContextManager[Counter]:
     """Run functions of a module of the CUDA engine; `modules` are what else launches for them."""
     stem = engine.__name__.rpartition(".")[2]
     operations = {stem: {name: getattr(engine, name) for name in names}}
-    return emulated(directory, (*modules, engine), operations)
+    return emulated(directory, (*modules, engine), operations, **replacements)

@@ -44,6 +44,9 @@ struct Index3 {
 };
 static Index3 threadIdx, blockIdx, blockDim, gridDim;
 
+struct float2 {
+  float x, y;
+};
 struct float4 {
   float x, y, z, w;
 };
@@ -56,6 +59,9 @@ struct uint4 {
 struct double2 {
   double x, y;
 };
+inline float2 make_float2(float x, float y) {
+  return {x, y};
+}
 inline double2 make_double2(double x, double y) {
   return {x, y};
 }

@@ -82,6 +82,12 @@ void mma(A (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   Warp::leave();
 }
 
+// As many terms again are zero.
+template <typename E>
+void mma_half(f32 (&d)[4], const unsigned (&a)[2], unsigned b) {
+  mma<E>(d, {a[0], a[1], 0, 0}, {b, 0});
+}
+
 // To ten bits of the fraction, ties away from zero.
 
 }  // namespace sparsegpu
