@@ -17,6 +17,7 @@ SOURCES = {
     "fma": "bsr_addmm_f32",
     "mma_f64": "bsr_addmm_f64",
     "simt": "bsr_addmm_simt",
+    "vector": "bsr_addmm_vector",
 }
 #: Few, as each may take seconds to build: path, dtype, block, columns.
 CASES = [
@@ -30,6 +31,8 @@ CASES = [
     ("fma", "float32", (16, 16), 24),
     ("mma_f64", "float64", (5, 7), 9),
     ("simt", "complex64", (3, 5), 5),
+    ("vector", "float32", (4, 4), 8),
+    ("vector", "float64", (3, 3), 1),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import sparsegpu
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
-from tools.emulator.operations import emulated_few_columns
+from tools.emulator.operations import emulated_addmm
 
 #: dtype, block size, columns, density, fields: rows of some blocks, of many, of an odd number.
 CASES = [
@@ -62,7 +62,7 @@ def products(directory, rng, case, offset):
     dense = dense_from_blocks(*blocks, shape)
     x, y = (random_values(rng, (n, columns), **how) for n in shape[::-1])
     config = {"path": "vector", **fields}
-    with emulated_few_columns(directory) as launched:
+    with emulated_addmm(directory) as launched:
         out = sparsegpu.bsr_matmul(A, x, config=config)
         assert launched == {"bsr_addmm_vector": 1}
         updated = sparsegpu.bsr_addmm(y, A, x, beta=2, config=config)

@@ -43,15 +43,6 @@ from sparsegpu.engines.cuda.paths import (
 from .host import aligned_lines, emulated
 
 
-def emulated_few_columns(directory: Path) -> AbstractContextManager[Counter]:
-    """Multiply block-sparse arrays by emulated kernels in the block of this context.
-
-    Products ask for the path ``vector`` by their ``config``.
-    """
-    modules = _dispatch, _few_columns, _product, _tuned, bsr_addmm_vector
-    return _emulated(directory, addmm, ("bsr_addmm",), modules)
-
-
 def emulated_addmm(directory: Path) -> AbstractContextManager[Counter]:
     """Multiply block-sparse arrays by emulated kernels in the block of this context.
 
@@ -59,7 +50,8 @@ def emulated_addmm(directory: Path) -> AbstractContextManager[Counter]:
     """
     modules = (
         *(bsr_addmm_f32, bsr_addmm_f64, bsr_addmm_groups, bsr_addmm_simt, bsr_addmm_skinny),
-        *(bsr_addmm_sm80, _block_row_product, _dense_lines, _dispatch, _product, _tuned, addmm),
+        *(bsr_addmm_sm80, bsr_addmm_vector, _block_row_product, _dense_lines, _dispatch),
+        *(_few_columns, _product, _tuned),
     )
     replaced = {
         "aligned_lines": aligned_lines,
