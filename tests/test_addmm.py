@@ -159,6 +159,18 @@ def test_strided_blocks(engine, rng, blocksize):
         np.testing.assert_array_equal(engine.host(out), a.dense @ x.astype(np.float64))
 
 
+def test_complex_numbers_that_begin_at_any_float(engine, rng):
+    """The GPU loads both halves at once: it refuses them, where a load would end all its work."""
+    a = Operand(engine, rng, (6, 8), (2, 4), "complex128", density=1.0)
+    x = engine.xp.zeros(1 + 2 * 8 * 3)[1:].view("complex128").reshape(8, 3)
+    if engine.on_gpu:
+        with pytest.raises(ValueError, match=r"address.*a multiple of the item size 16"):
+            bsr_matmul(a.bsr, x)
+        return
+    x[...] = small(rng, x.shape, "complex128")
+    np.testing.assert_array_equal(bsr_matmul(a.bsr, x), a.dense @ x)
+
+
 # -- batches ------------------------------------------------------------------------------------
 
 

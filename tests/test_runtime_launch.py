@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,6 +82,16 @@ def test_what_a_view_cannot_carry():
     odd = np.zeros(10, np.dtype([("x", "<f4"), ("y", "<i2")]))["x"]
     with pytest.raises(ValueError, match=r"strides that are multiples of the item size 4"):
         matrix_view(OnDevice(odd), ())
+
+
+@pytest.mark.parametrize("view", [matrix_view, vector_view])
+def test_a_view_refuses_elements_that_no_load_could_read(view):
+    """Of complex numbers at an odd float: such a load would end all work on the device."""
+    numbers = OnDevice(np.zeros((3, 4), np.complex128))
+    numbers.data = SimpleNamespace(ptr=(1 << 40) + 8)
+    for batch in ((), (3,)):
+        with pytest.raises(ValueError, match=r"a multiple of the item size 16, got 0x10000000008"):
+            view(numbers, batch)
 
 
 # -- dtypes ---------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import Any
+from typing import Any, NoReturn
 
 from ...._checks import bad_value
 
@@ -37,6 +37,8 @@ def matrix_view(array: Any, batch_shape: tuple[int, ...]) -> bytes:
     ------
     NotImplementedError
         When ``batch_shape`` has more than four dimensions that are not 1.
+    ValueError
+        When the address or a stride is no multiple of the item size.
     """
     if array is None:
         return _ABSENT
@@ -155,14 +157,15 @@ def _check_batch(batch_shape: tuple[int, ...], kept: int) -> None:
 
 def _pack(array: Any, itemsize: int, row: int, col: int, batch: tuple[int, ...]) -> bytes:
     b0, b1, b2, b3 = batch
-    if (row | col | b0 | b1 | b2 | b3) & (itemsize - 1):  # a power of two, as every dtype's
-        expected = f"strides that are multiples of the item size {itemsize}"
-        raise bad_value("the cuda engine", "strides", expected, tuple(array.strides))
+    pointer = array.data.ptr
+    # Item sizes are powers of two.
+    if (pointer | row | col | b0 | b1 | b2 | b3) & (itemsize - 1):
+        _refuse(array, pointer, itemsize)
     shift = itemsize.bit_length() - 1
     if batch is _NO_BATCH:  # the ordinary case, and this is a part of every call's host time
-        return _VIEW.pack(array.data.ptr, row >> shift, col >> shift, 0, 0, 0, 0)
+        return _VIEW.pack(pointer, row >> shift, col >> shift, 0, 0, 0, 0)
     return _VIEW.pack(
-        array.data.ptr,
+        pointer,
         row >> shift,
         col >> shift,
         b0 >> shift,
@@ -170,3 +173,12 @@ def _pack(array: Any, itemsize: int, row: int, col: int, batch: tuple[int, ...])
         b2 >> shift,
         b3 >> shift,
     )
+
+
+def _refuse(array: Any, pointer: int, itemsize: int) -> NoReturn:
+    """Refuse elements that no load can read: it would end all work on the device."""
+    if pointer % itemsize:
+        expected = f"a multiple of the item size {itemsize}"
+        raise bad_value("the cuda engine", "address", expected, hex(pointer))
+    expected = f"strides that are multiples of the item size {itemsize}"
+    raise bad_value("the cuda engine", "strides", expected, tuple(array.strides))
