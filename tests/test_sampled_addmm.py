@@ -10,6 +10,8 @@ import sparsegpu
 from covering import covered
 from properties import drawn
 from sampled_path import stored
+from sparsegpu._memo import RECENT
+from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int8", "complex64", "complex128"]
@@ -223,6 +225,36 @@ def test_a_second_call_can_be_captured(cuda_engine, rng):
         out.data.fill(7)
         graph.launch(stream)
     check(cuda_engine, out, input, mat1, mat2, beta=1)
+
+
+def test_a_repeated_call_keeps_what_it_reads(monkeypatch):
+    """The pattern of a batch, of which the operand keeps the latest few; not the operand's own."""
+    read = []
+    monkeypatch.setattr(Call, "keep", lambda self, *results, reads=None: read.append(reads))
+    input = sparsegpu.bsr_array(np.ones((4, 4), np.float32), blocksize=(2, 2))
+    mat = np.ones((3, 4, 4), np.float32)
+    result = sparsegpu.sampled_addmm(input, mat, mat)
+    sparsegpu.sampled_addmm(input, mat[0], mat[0])
+    assert read[0] is result.pattern is not input.pattern and read[1] is None
+
+
+@pytest.mark.gpu
+def test_batches_of_many_sizes(cuda_engine, rng):
+    """A repeated call reads the pattern of its batch, not what may have taken its memory since."""
+    triple = random_blocks(rng, (64, 64), (16, 16), density=0.5, dtype="float32")
+    input = cuda_engine.bsr(triple, (64, 64))
+    mat = cuda_engine.array(random_values(rng, (RECENT + 8, 64, 64), "float32"))
+
+    def product(batch):
+        found = sparsegpu.sampled_addmm(input, mat[:batch], mat[:batch], beta=0)
+        return cuda_engine.host(found.data)
+
+    expected = product(2)
+    for batch in range(3, len(mat)):
+        product(batch)
+    taken = [cuda_engine.xp.full(128, -1, np.int32) for _ in range(1000)]
+    np.testing.assert_array_equal(product(2), expected)
+    del taken
 
 
 class TestErrors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -178,3 +179,18 @@ def test_new_results_are_told_apart_by_their_memory(cuda, owner):
     result = replayed(owner, dense, None)
     assert result.data.ptr == 1 << 40 and result.dtype == np.float32 and work.streams == [0, 0]
     assert replayed(owner, dense, None) is None  # allocated elsewhere
+
+
+def test_what_a_call_reads_besides_is_kept_with_it(cuda, owner):
+    """A pattern that was broadcast to a batch: the operand keeps only the latest of these."""
+    dense, out, work, pattern = at(512), at(1024), Work(), at(2048)
+    read = weakref.ref(pattern)
+    this = call(owner, dense, out)
+    with Submission(0, owner, this):
+        submit(work, whole=True)
+        this.keep(out, reads=pattern)
+    del pattern
+    assert replayed(owner, dense, out) is out and read() is not None
+    del this
+    owner.kept.clear()
+    assert read() is None

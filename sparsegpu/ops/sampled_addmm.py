@@ -157,7 +157,8 @@ def sampled_addmm(
             else:
                 compute(result, pattern, data, mat1, mat2, alpha if inner else 0, beta)
                 if own_pattern:
-                    call.keep(result)
+                    # The operand keeps only the latest patterns that it was broadcast to.
+                    call.keep(result, reads=None if pattern is input.pattern else pattern)
     return out if out is not None else input._with(pattern, result)
 
 

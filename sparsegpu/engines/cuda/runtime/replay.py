@@ -56,11 +56,12 @@ class Recorded(NamedTuple):
     results : tuple of (shape, dtype)
         Of the new arrays that hold the results; empty with ``out``.
     works : dict
-        By the pointers of these arrays: the works, and whether they use the operand's workspace.
+        By the pointers of these arrays: the works, whether they use the operand's workspace, and
+        what they read besides, to keep it alive.
     """
 
     results: tuple[tuple[tuple[int, ...], np.dtype], ...]
-    works: dict[tuple[int, ...], tuple[tuple[Work, ...], bool]]
+    works: dict[tuple[int, ...], tuple[tuple[Work, ...], bool, Any]]
 
 
 class Call:
@@ -169,7 +170,7 @@ class Call:
         found, outer = records.get(pointers), current()
         if found is None:
             return None
-        works, exclusive = found
+        works, exclusive, _ = found
         # Within another call, as in a user's finalizer that runs there, the workspace is that
         # call's, and so would be what is recorded.
         if outer is not None and (exclusive or outer.recorder is not None):
@@ -198,16 +199,17 @@ class Call:
         owner = self._owner
         places = [self._calls] if owner is None else [w.calls for w in list(owner.kept.values())]
         for known in filter(None, [calls.get(self._key) for calls in places]):
-            works, exclusive = known.works.get((), ((), True))
+            works, exclusive, reads = known.works.get((), ((), True, None))
             if not exclusive:
                 graph = capture.capture_on(stream)
                 graph.keep(owner)
                 graph.keep(works)
+                graph.keep(reads)
                 enqueue(works, stream, True)
                 return [self._out]
         return None
 
-    def keep(self, *results: Any) -> None:
+    def keep(self, *results: Any, reads: Any = None) -> None:
         """Keep what was recorded, as all that the call does on the device.
 
         Parameters
@@ -215,6 +217,8 @@ class Call:
         *results : C-contiguous arrays
             New ones, which hold what the call returns; with ``out`` they do not matter. It may do
             nothing to them that it did not submit.
+        reads : object, optional
+            What the works read besides ``arrays``, where the owner may not keep it for as long.
 
         Notes
         -----
@@ -224,6 +228,7 @@ class Call:
         if submission is None or not self._works:
             return
         submission.keep(self._works)
+        submission.keep(reads)
         if self._key is None or submission.captured:
             return
         exclusive = False
@@ -245,4 +250,4 @@ class Call:
         elif len(known.works) >= CAPACITY:
             known.works.clear()
         pointers = tuple(result.data.ptr for result in new)
-        known.works[pointers] = self._works, exclusive
+        known.works[pointers] = self._works, exclusive, reads
