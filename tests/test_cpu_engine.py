@@ -208,7 +208,7 @@ def many_pieces(monkeypatch):
     """Hand even the smallest work to threads."""
     from sparsegpu.engines.cpu import _threads
 
-    monkeypatch.setattr(_threads, "_WORTH_A_THREAD", 0)
+    monkeypatch.setattr(_threads, "WORTH_A_THREAD", 0)
     return lambda count: monkeypatch.setattr(_threads, "thread_count", lambda: count)
 
 
@@ -291,7 +291,7 @@ def test_a_forked_child_computes():
         from sparsegpu.engines.cpu import _threads
 
         warnings.simplefilter("ignore")  # newer Pythons warn of forking with threads
-        _threads._WORTH_A_THREAD, _threads.thread_count = 0, lambda: 3
+        _threads.WORTH_A_THREAD, _threads.thread_count = 0, lambda: 3
         A = sparsegpu.bsr_array(np.eye(64), blocksize=(2, 2))
         X = np.ones((64, 40))
         A @ X

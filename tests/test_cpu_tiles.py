@@ -25,8 +25,8 @@ def test_sampled_products_of_several_panels(rng, monkeypatch):
 def test_epilogues_of_several_tiles(rng, monkeypatch, dtype):
     from sparsegpu.engines.cpu import addmm
 
-    monkeypatch.setattr(addmm, "_COLUMNS", 8)
-    monkeypatch.setattr(addmm, "_ACCUMULATOR", 64)
+    monkeypatch.setattr(addmm, "COLUMNS", 8)
+    monkeypatch.setattr(addmm, "ACCUMULATOR", 64)
     monkeypatch.setattr(addmm, "_WIDENED", 1)
     triple = random_blocks(rng, (24, 20), (3, 5), batch=(2,), dtype=dtype, small_integers=True)
     A = sparsegpu.bsr_array(triple, shape=(24, 20))

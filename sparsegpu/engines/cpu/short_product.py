@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from ...pattern import Pattern
+from . import _threads
 from ._jit import frozen
 from ._kernels import multiply, multiply_narrow
 from ._operands import (
@@ -22,7 +23,6 @@ from ._operands import (
     real_rows,
 )
 from ._small_blocks import small_loop
-from ._threads import WORTH_A_THREAD
 from .addmm import ACCUMULATOR, COLUMNS, is_narrow
 
 
@@ -36,7 +36,7 @@ def most_columns(pattern: Pattern, dtype: np.dtype, transposed: bool = False) ->
     m, k = pattern.shape
     height = k if transposed else m
     work = pattern.nnzb * math.prod(pattern.blocksize)
-    most = min(ACCUMULATOR // max(height, 1), (WORTH_A_THREAD - 1) // max(work, 1))
+    most = min(ACCUMULATOR // max(height, 1), (_threads.WORTH_A_THREAD - 1) // max(work, 1))
     return min(most, 1 if transposed else COLUMNS)
 
 
