@@ -229,8 +229,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     cp_async_commit();
   }
 
-  const float exponent = FOLD ? score_args.scale * LOG2_E : LOG2_E;
-  OnlineSoftmax softmax(exponent, FOLD ? exponent : 1.0f);
+  OnlineSoftmax softmax(FOLD, score_args.scale);
   float sums[VALUE_FEATURES / 2] = {};
   WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 0);
   cp_async_wait<STAGES - 2>();

@@ -134,8 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
-  const T exponent = FOLD ? score_args.scale * LOG2_E_F64 : LOG2_E_F64;
-  OnlineSoftmax softmax(exponent, FOLD ? exponent : T(1));
+  OnlineSoftmax softmax(FOLD, score_args.scale);
   T sums[VALUE_FEATURES / 2] = {};
   const KeyLane key_lane(g, t);
   const ValueLane value_lane(g, t);

@@ -88,8 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
-  const float exponent = FOLD ? score_args.scale * LOG2_E : LOG2_E;
-  OnlineSoftmax softmax(exponent, FOLD ? exponent : 1.0f);
+  OnlineSoftmax softmax(FOLD, score_args.scale);
   const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
   float sums[VALUE_FEATURES / 2] = {};
   WarpAttention<T, QueryPanels, KeyPanels, ValuePanels, HELD> products(query_tile, 16 * warp);

@@ -210,8 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     const unsigned its_rows = (2u << last_block_row) - (1u << Tile::block_row(first_row));
     const bool looks = (TEAM > 1 && ROWS > 1) || score_args.causal;
 
-    const float exponent = FOLD ? score_args.scale * LOG2_E : LOG2_E;
-    OnlineSoftmax softmax(exponent, FOLD ? exponent : 1.0f);
+    OnlineSoftmax softmax(FOLD, score_args.scale);
     const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
     float sums[VALUE_FEATURES / 2];
 #pragma unroll

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,20 @@ def cuts(monkeypatch) -> list:
 def rng() -> np.random.Generator:
     """Seeded data, the same in every run."""
     return np.random.default_rng(20240624)
+
+
+@pytest.fixture
+def cuda(monkeypatch) -> Any:
+    """A CUDA by hand in place of the GPU's."""
+    from fake_cuda import put_in_place
+
+    return put_in_place(monkeypatch)
+
+
+@pytest.fixture
+def owner() -> SimpleNamespace:
+    """What keeps the records of a sparse operand."""
+    return SimpleNamespace(kept={}, device=0)
 
 
 @pytest.fixture

@@ -8,17 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_cuda import MemoryAsyncPool, Stream, put_in_place
+from fake_cuda import MemoryAsyncPool, Stream
 from sparsegpu.engines.cuda import vector
 from sparsegpu.engines.cuda.runtime import capture
 from sparsegpu.engines.cuda.runtime.launch import LaunchError
 from sparsegpu.engines.cuda.runtime.submission import Submission
 from sparsegpu.engines.cuda.runtime.submission import workspace as take
-
-
-@pytest.fixture
-def cuda(monkeypatch):
-    return put_in_place(monkeypatch)
 
 
 def test_memory_of_graphs_that_are_gone_goes_without_another_capture(cuda, monkeypatch):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fake_cuda import Stream, Work, at, put_in_place
+from fake_cuda import Stream, Work, at
 from in_threads import run_in_threads
 from sparsegpu import engines
 from sparsegpu.engines.cuda._arena import Arena
@@ -31,15 +31,7 @@ from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission
 from sparsegpu.engines.cuda.runtime.submission import workspace as take
 
-
-@pytest.fixture(autouse=True)
-def cuda(monkeypatch):
-    return put_in_place(monkeypatch)
-
-
-@pytest.fixture
-def owner():
-    return SimpleNamespace(kept={}, device=0)
+pytestmark = pytest.mark.usefixtures("cuda")
 
 
 # -- the door ---------------------------------------------------------------------------------

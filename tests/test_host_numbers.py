@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_cuda import Stream, at, put_in_place
+from fake_cuda import Stream, at
 from sparsegpu.engines.cuda import _host_numbers
 from sparsegpu.engines.cuda._host_numbers import HostNumbers
 from sparsegpu.engines.cuda.runtime import replay
@@ -24,11 +24,6 @@ def real_numbers():
     before = list(HostNumbers._free)
     yield  # until all that was put in place is gone
     assert HostNumbers._free == before
-
-
-@pytest.fixture
-def cuda(monkeypatch):
-    return put_in_place(monkeypatch)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fake_cuda import ExternalStream, Stream, at, put_in_place
+from fake_cuda import ExternalStream, Stream, at
 from sparsegpu.engines.cuda import winners
 from sparsegpu.engines.cuda.runtime import capture
 from sparsegpu.engines.cuda.runtime.launch import submit
@@ -19,15 +19,7 @@ from sparsegpu.engines.cuda.runtime.workspace import SPARE, StreamWorkspace
 from sparsegpu.engines.cusparselt import library
 from sparsegpu.kernels import winners as kernel_winners
 
-
-@pytest.fixture(autouse=True)
-def cuda(monkeypatch):
-    return put_in_place(monkeypatch)
-
-
-@pytest.fixture
-def owner():
-    return SimpleNamespace(kept={}, device=0)
+pytestmark = pytest.mark.usefixtures("cuda")
 
 
 class Noted:

@@ -9,21 +9,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fake_cuda import ExternalStream, Stream, Work, at, put_in_place
+from fake_cuda import ExternalStream, Stream, Work, at
 from sparsegpu.engines.cuda.runtime.launch import submit
 from sparsegpu.engines.cuda.runtime.replay import Call
 from sparsegpu.engines.cuda.runtime.submission import Submission, current
 from sparsegpu.engines.cuda.runtime.submission import workspace as take
 
-
-@pytest.fixture(autouse=True)
-def cuda(monkeypatch):
-    return put_in_place(monkeypatch)
-
-
-@pytest.fixture
-def owner():
-    return SimpleNamespace(kept={}, device=0)
+pytestmark = pytest.mark.usefixtures("cuda")
 
 
 def call(owner, dense, out):

@@ -56,9 +56,10 @@ struct OnlineSoftmax {
   A exponent, far_exponent;
   A top[2], sum[2];  // what weights are relative to; of this lane's share of the columns
 
-  // `far_exponent`: of scores far from zero; the same where there are none.
-  __device__ __forceinline__ OnlineSoftmax(A exponent, A far_exponent)
-      : exponent(exponent), far_exponent(far_exponent) {
+  // `folded`: scores are products, which the exponent scales, and none is far from zero.
+  __device__ __forceinline__ OnlineSoftmax(bool folded, A scale)
+      : exponent(folded ? scale * A(LOG2_E_F64) : A(LOG2_E_F64)),
+        far_exponent(folded ? exponent : A(1)) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       top[r] = minus_infinity<A>();

@@ -13,7 +13,7 @@ from .._indices import keys_per_batch
 from .._segments import distinct
 from ..engines import computing_engine, engine_module
 from ..ops._canonical import distinct_blocks
-from ..ops._common import check_sparse
+from ..ops._common import check_sparse, in_dtype
 from ..pattern import Pattern, from_sorted_keys
 from .elements import check_dtype, foreign_blocks, foreign_shape, is_foreign, with_values
 
@@ -121,11 +121,6 @@ def aligned(function: str, array: Any, other: Any) -> tuple[Any, Any]:
     )
     other = array._with(other.pattern, other.data)._reblocked(function, "other", array.blocksize)
     return tuple(repeated(in_dtype(x, dtype), batch) for x in (array, other))
-
-
-def in_dtype(array: Any, dtype: np.dtype) -> Any:
-    """Return a checked array itself where its dtype stays: `astype` would check it again."""
-    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def repeated(array: Any, batch: tuple[int, ...]) -> Any:

@@ -9,7 +9,7 @@ from .._arrays import CONTAINER_DTYPES, as_array, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, not_offered
 from ..engines import engine_module
 from ..ops._blocks_24 import is_sparse_blocks
-from ..ops._common import check_sparse, is_block_mask, is_sparse, on_device
+from ..ops._common import check_sparse, in_dtype, is_block_mask, is_sparse, on_device
 from ..pattern import from_sorted_keys
 from .align import (
     aligned,
@@ -17,7 +17,6 @@ from .align import (
     common_dtype,
     converted,
     flat,
-    in_dtype,
     is_compiled,
     is_scalar,
     pattern_of,

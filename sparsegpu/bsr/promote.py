@@ -48,8 +48,7 @@ def product_operands(
             dtype = array.dtype
         else:
             dtype = _product_dtype(function, array.dtype, other.dtype)
-    array = array.astype(dtype, copy=False)
-    return array, other.astype(dtype, copy=False) if is_sparse(other) else in_dtype(other, dtype)
+    return in_dtype(array, dtype), in_dtype(other, dtype)
 
 
 def _in_blocks(function: str, array: Any, other: Any, dtype: np.dtype, from_the_right: bool) -> Any:

@@ -51,7 +51,10 @@ def _submission() -> Any:
 
 
 def in_dtype(array: Any, dtype: np.dtype) -> Any:
-    """Return an array in a dtype, itself where it has it; a graph keeps what is converted."""
+    """Return a dense or sparse array in a dtype, itself where it has it.
+
+    A graph keeps what is converted.
+    """
     if array.dtype == dtype:
         return array
     with on_device(array):
