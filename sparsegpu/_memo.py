@@ -90,7 +90,7 @@ class Memo:
         """Note that this object was made of others, before anyone else sees it."""
         self.steps = 1 + max(other.steps for other in others)
 
-    def keeper(self, kind: Hashable, other: Memo) -> tuple[Memo, Memo, Hashable]:
+    def _keeper(self, kind: Hashable, other: Memo) -> tuple[Memo, Memo, Hashable]:
         """Return which of two objects keeps what is derived from both, the other one, and the kind.
 
         The one with fewer `steps`, this one if they are equal. In ``P = P @ A`` each power would
@@ -100,11 +100,11 @@ class Memo:
             return other, self, (kind, "right")
         return self, other, kind
 
-    def memo_with(self, kind: Hashable, other: Any, build: Callable[[], Any]) -> Any:
+    def memo_with(self, kind: Hashable, other: Memo, build: Callable[[], Any]) -> Any:
         """Return what is derived from this object and ``other``: kept while both live.
 
-        Only the latest values of a ``kind`` are kept: what is derived from an object may live as
-        long as it and be the next ``other``, as in powers of a matrix.
+        One of the two keeps it, and only its latest values of a ``kind``: what is derived from an
+        object may live as long as it and be the next ``other``, as in powers of a matrix.
 
         ``build`` asks no memo of an ``other`` without more `steps`: another thread may hold its
         lock and wait for this one. What it returns holds neither object.
@@ -112,8 +112,9 @@ class Memo:
         kept = self.known_with(kind, other)
         if kept is not None:
             return kept
-        with self._lock:
-            pairs = self._memo.setdefault(kind, WeakKeyDictionary())
+        keeper, other, kind = self._keeper(kind, other)
+        with keeper._lock:
+            pairs = keeper._memo.setdefault(kind, WeakKeyDictionary())
             kept = pairs.get(other)
             if kept is None:
                 kept = self._complete(build)
@@ -124,9 +125,10 @@ class Memo:
                 pairs[other] = kept
         return kept
 
-    def known_with(self, kind: Hashable, other: Any) -> Any:
+    def known_with(self, kind: Hashable, other: Memo) -> Any:
         """Return what `memo_with` keeps, None where it keeps nothing."""
-        pairs = self._memo.get(kind)
+        keeper, other, kind = self._keeper(kind, other)
+        pairs = keeper._memo.get(kind)
         return None if pairs is None else pairs.get(other)
 
     def _on_device(self) -> AbstractContextManager:

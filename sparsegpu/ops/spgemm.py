@@ -101,8 +101,7 @@ def spgemm(
     out_data = None if out is None else out.data
     left, right = a.pattern, b.pattern
     kind = "spgemm", computing_engine(left.xp), a.data.dtype == _INT8
-    keeper, other, kept_as = left.keeper(kind, right)
-    plan = keeper.known_with(kept_as, other)
+    plan = left.known_with(kind, right)
     call = None
     if plan is not None:
         own_pattern = out is None or out.pattern is plan.pattern  # else its indices are compared
@@ -125,7 +124,7 @@ def spgemm(
                 made.pattern.follow(left, right)
                 return made
 
-            plan = keeper.memo_with(kept_as, other, make)
+            plan = left.memo_with(kind, right, make)
         if out is not None:
             check_out_pattern(function, out, plan.pattern)
         result = prepare_out(

@@ -106,10 +106,7 @@ def _each_block(
 
 def _kept(kind: str, left: Pattern, right: Pattern) -> Union:
     """Return the "union" of two patterns, or what they have in "common"."""
-    keeper, other, kept_as = left.keeper(kind, right)
-    found: Union = keeper.memo_with(
-        kept_as, other, lambda: _found(left, right, union=kind == "union")
-    )
+    found: Union = left.memo_with(kind, right, lambda: _found(left, right, union=kind == "union"))
     return found
 
 

@@ -108,8 +108,7 @@ def _blocks(
 
 
 def _union(left: Pattern, right: Pattern, function: str) -> Union:
-    keeper, other, kind = left.keeper("union", right)
-    kept: Union = keeper.memo_with(kind, other, lambda: _find(left, right, function))
+    kept: Union = left.memo_with("union", right, lambda: _find(left, right, function))
     submission = current()
     if submission is not None:  # a graph reads it for longer than the patterns may keep it
         submission.keep(kept)
