@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -120,6 +122,7 @@ def test_the_operator_refuses_what_the_function_does(rng):
     assert (A @ np.ones((2, 9, 3))).shape == (2, 6, 3) and (A @ np.ones((9, 0))).shape == (6, 0)
     with sparsegpu.use_engine("cuda"), pytest.raises(TypeError, match="arrays for the engine"):
         A @ x
-    A.data.dtype = "uint64"  # the caller's own array, changed behind our back
+    with warnings.catch_warnings(action="ignore"):  # deprecated since NumPy 2.5, but possible
+        A.data.dtype = "uint64"  # the caller's own array, changed behind our back
     with pytest.raises(TypeError, match=r"^bsr_array @: argument 'self'"):
         A @ x.view("uint64")
