@@ -78,7 +78,7 @@ def _products() -> Iterator[Case]:
         yield bsr(16, 0.1, 4096, 4096, columns, flush=True)
     yield bsr(64, 0.1, 4096, 4096, 1, flush=True)
     for dtype in ("float32", "float64"):
-        yield bsr(4, 2e-4, 419424, 419424, 4, dtype=dtype, flush=True)
+        yield bsr(4, 2e-4, 419424, 419424, 4, dtype=dtype, pattern="strata", flush=True)
 
     def dense_24(*size: int, **more: Any) -> Case:
         return Case("paths", PLAIN_24, 0.5, (*size,), operation="2:4", **more)
