@@ -24,6 +24,7 @@ from sparsegpu.engines.cuda.support import paths_page, support_table
 
 from .parity import parity_tables
 from .record import RESULTS, ROOT, is_of_these_sources
+from .shortfalls import shortfalls
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
@@ -201,6 +202,8 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
             "what they read again from L2, of which this roofline knows nothing "
             f"([the Hopper product](hopper.md)). Measured: {state(race['main'])}.",
         ]
+    if short := shortfalls(all_rows(race), gpu_of(race)):
+        parts += ["### Which rows miss a bar, and why?", table(short)]
     profile = sections.get("profile")
     if profile:
         parts += [
