@@ -1,30 +1,31 @@
-// Sparse times sparse on tensor cores through mma.sync (8.0 and later): bfloat16 and float16,
+// Sparse times sparse on tensor cores through mma.sync (8.0 and later): bfloat16, float16 and int8,
 // blocks of 16 rows and columns or more.
 //
 // A thread block computes TILE_M x TILE_N outputs of one block of the result. The products of its
 // pairs (common/block_pairs.cuh) laid end to end are one long sum, whose terms go through shared
-// memory TILE_K at a time, in a pipeline of STAGES slices, and from there as fragments into the
+// memory 64 bytes at a time, in a pipeline of STAGES slices, and from there as fragments into the
 // tensor cores (common/warp_mma.cuh). A slice has terms of one pair; behind the last ones of a
 // block it is zero. The left block is stored by line, the right one by k: both as they lie in
-// memory, copied in vectors of 16 bytes.
+// memory, copied in vectors of 16 bytes. The right block of int8 is stored by column, too:
+// transposed on the way.
 //
 // -DT, -DOUT, -DPAIR as in bsr_spgemm_simt.cu, to be read first; -DTILE_M, -DTILE_N shared by
 // WARPS_M x WARPS_N warps; -DSTAGES.
 #include "common/block_pairs.cuh"
 #include "common/ceil_div.cuh"
-#include "common/cp_async_pipeline.cuh"
-#include "common/warp_mma.cuh"
+#include "common/dense_tile_cp_async.cuh"
 
 using namespace sparsegpu;
 
-constexpr int TILE_K = 32, VECTOR = 8, THREADS = 32 * WARPS_M * WARPS_N;
+constexpr int TILE_K = 64 / sizeof(T), VECTOR = 16 / sizeof(T), THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
 typedef OperandTile<T, TILE_M, TILE_K, true> Left;
-typedef OperandTile<T, TILE_N, TILE_K, false> Right;
+typedef OperandTile<T, TILE_N, TILE_K, sizeof(T) == 1> Right;
 constexpr int STAGE_BYTES = Left::BYTES + Right::BYTES;
-typedef WarpOutputs<f32, WARP_M, WARP_N, WARPS_N> Outputs;
+typedef Acc<T>::type A;
+typedef WarpOutputs<A, WARP_M, WARP_N, WARPS_N> Outputs;
 
 // Two neighbouring outputs.
 struct alignas(2 * sizeof(OUT)) Two {
@@ -47,11 +48,17 @@ struct Slices {
       cp_async<16>(stage + Left::offset(m, at), left + (long long)m * bk + at,
                    m < rows && at < here);
     });
-    share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int x, int y, int c) {
-      const int n = x * VECTOR, at = y + c;
-      cp_async<16>(stage + Left::BYTES + Right::offset(n, at), right + (long long)at * bn + n,
-                   n < columns && at < here);
-    });
+    if constexpr (sizeof(T) == 1) {
+      transpose_bytes<Right, TILE_N, TILE_K, THREADS>(stage + Left::BYTES, [&](int at, int n) {
+        return n < columns && at < here ? four_bytes(right + (long long)at * bn + n, 4) : 0;
+      });
+    } else {
+      share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int x, int y, int c) {
+        const int n = x * VECTOR, at = y + c;
+        cp_async<16>(stage + Left::BYTES + Right::offset(n, at), right + (long long)at * bn + n,
+                     n < columns && at < here);
+      });
+    }
     k += TILE_K;
     if (k >= bk) {
       k = 0;
@@ -59,29 +66,6 @@ struct Slices {
     }
   }
 };
-
-// Add the products of one slice: two steps of sixteen terms.
-__device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* stage) {
-  const FragmentLoader<Left, SixteenRows> rows(stage, outputs.row);
-  const FragmentLoader<Right, SixteenColumns> columns(stage + Left::BYTES, outputs.col);
-#pragma unroll
-  for (int step = 0; step < 2; ++step) {
-    unsigned a[WARP_M / 16][4];
-#pragma unroll
-    for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * step);
-#pragma unroll
-    for (int j = 0; j < WARP_N / 16; ++j) {
-      unsigned b[4];
-      columns.load(b, 16 * j, 2 * step);
-      const unsigned first[2] = {b[0], b[1]}, second[2] = {b[2], b[3]};
-#pragma unroll
-      for (int i = 0; i < WARP_M / 16; ++i) {
-        mma<T>(outputs.sum[i][2 * j], a[i], first);
-        mma<T>(outputs.sum[i][2 * j + 1], a[i], second);
-      }
-    }
-  }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     bsr_spgemm_sm80(OUT* out, const T* a, const T* b, const long long* starts, const PAIR* pairs,
@@ -106,7 +90,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       if (i >= 0) pipeline.wait();
       if (i + STAGES - 1 < count) slices.load(stages + pipeline.stage);
       pipeline.advance();
-      if (i >= 0) multiply(outputs, stages + pipeline.stage);
+      if (i >= 0)
+        multiply_slice<Left, Right>(outputs, stages + pipeline.stage,
+                                    stages + pipeline.stage + Left::BYTES);
     }
     pipeline.drain();
 
@@ -119,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         for (int r = 0; r < 2; ++r) {
           const int m = outputs.row + 16 * i + outputs.lane / 4 + 8 * r;
           const int n = outputs.col + 8 * j + outputs.lane % 4 * 2;
-          const f32* sum = outputs.sum[i][j] + 2 * r;
+          const A* sum = outputs.sum[i][j] + 2 * r;
           if (m < rows && n < columns)  // bn is a multiple of eight, so that both are there
             *reinterpret_cast<Two*>(block + m * bn + n) = {round_to<OUT>(sum[0]),
                                                            round_to<OUT>(sum[1])};

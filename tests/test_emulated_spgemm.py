@@ -11,6 +11,7 @@ from sparsegpu.testing import assert_within_bound, dense_from_blocks, random_blo
 from tools.emulator.build import HostKernel
 from tools.emulator.operations import emulated_spgemm
 
+NAMES = {"mma": "sm80", "mma_f64": "f64", "mma_f64_tiled": "f64_tiled", "fma": "f32"}
 SYMBOLIC = {"bsr_spgemm_rows": 2, "bsr_spgemm_ends": 1, "bsr_spgemm_pairs": 2}
 
 #: Few, as each may take seconds to build: path, fields, dtype, result, blocks (bm, bk, bn).
@@ -22,9 +23,16 @@ CASES = [
     ("mma_f64", {}, "float64", None, (3, 3, 3)),
     ("mma_f64", {}, "float64", None, (4, 1, 2)),
     ("mma_f64", {}, "float64", None, (8, 7, 5)),
+    ("fma", {}, "float32", None, (16, 16, 16)),
+    ("fma", {"stages": 2}, "float32", "float16", (24, 17, 19)),
+    ("fma", {}, "float32", None, (80, 36, 40)),
+    ("mma_f64_tiled", {}, "float64", None, (16, 9, 16)),
+    ("mma_f64_tiled", {"tile_m": 32, "stages": 4}, "float64", None, (40, 16, 72)),
     ("mma", {}, "float16", None, (16, 16, 16)),
     ("mma", {"stages": 2}, "bfloat16", "float32", (24, 40, 72)),
     ("mma", {"tile_m": 32}, "float16", "bfloat16", (80, 16, 32)),
+    ("mma", {}, "int8", "int8", (16, 80, 24)),
+    ("mma", {}, "int8", None, (72, 32, 40)),
 ]
 
 
@@ -46,7 +54,7 @@ def test_products(directory, rng, case):
     keywords = {"out_dtype": out_dtype, "config": {"path": path, **fields}}
     with sparsegpu.use_engine("reference"):
         expected = sparsegpu.bsr_spgemm(a, b)
-    kernel = {"mma": "sm80", "mma_f64": "f64"}.get(path, path)
+    kernel = NAMES.get(path, path)
     with emulated_spgemm(directory) as launched:
         out = sparsegpu.bsr_spgemm(a, b, **keywords)
         assert launched == {f"bsr_spgemm_{kernel}": 1} | SYMBOLIC
@@ -54,8 +62,9 @@ def test_products(directory, rng, case):
         assert launched == {f"bsr_spgemm_{kernel}": 2} | SYMBOLIC
     assert out.same_pattern(expected)
     tolerance = {"dtype": dtype, "terms": 2 * x.shape[1]}
-    if out_dtype == "int8":
-        np.testing.assert_array_equal(out.data, np.clip(expected.data, -128, 127))
+    if dtype == "int8":  # exact; twice b is none
+        limits = (-128, 127) if out_dtype == "int8" else (None, None)
+        np.testing.assert_array_equal(out.data, np.clip(expected.data, *limits))
         return
     assert_within_bound(out.toarray(), x, y, **tolerance)
     assert_within_bound(again.toarray(), x, 2 * y, **tolerance)

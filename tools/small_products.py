@@ -68,7 +68,10 @@ def _sparse_products() -> Iterator[tuple[str, Prepare]]:
         ("simt", "float32", (20, 12)),
         ("small", "complex64", (3, 3)),
         ("mma_f64", "float64", (3, 3)),
+        ("mma_f64_tiled", "float64", (24, 9)),
+        ("fma", "float32", (16, 20)),
         ("mma", "bfloat16", (24, 24)),
+        ("mma", "int8", (24, 32)),
     ):
         yield f"bsr_spgemm {path} {dtype}", partial(_spgemm_on_path, path, dtype, size)
     for of_row in (40, 700):

@@ -13,14 +13,23 @@ class TestPath(SpgemmPath):
         (dtype, sides)
         for sides in [(64, 64, 64), (16, 16, 16), (24, 40, 72), (128, 32, 128), (17, 16, 32)]
         for dtype in ("float16", "bfloat16")
+    ] + [("int8", sides) for sides in [(64, 64, 64), (16, 16, 16), (24, 80, 72), (17, 16, 32)]]
+    OUTPUTS = [
+        *(("float16", "float32"), ("bfloat16", "float32"), ("bfloat16", "float16")),
+        *(("int8", out) for out in ("int32", "int8", "float32", "bfloat16")),
     ]
-    OUTPUTS = [("float16", "float32"), ("bfloat16", "float32"), ("bfloat16", "float16")]
     FIELDS = [{}, {"tile_m": 32, "tile_n": 128, "stages": 2}, {"tile_m": 16, "stages": 4}]
 
 
 @pytest.mark.parametrize("sides", [(8, 16, 16), (16, 20, 16), (16, 16, 20), (16, 8, 16)])
 def test_what_it_does_not_take(sides):
-    assert bsr_spgemm_sm80.tile(facts("float16", sides), Fields()) is None
+    for dtype in ("float16", "int8"):
+        assert bsr_spgemm_sm80.tile(facts(dtype, sides), Fields()) is None
+
+
+def test_a_left_blocks_rows_are_whole_vectors():
+    assert bsr_spgemm_sm80.tile(facts("float16", (16, 24, 16)), Fields())
+    assert bsr_spgemm_sm80.tile(facts("int8", (16, 24, 16)), Fields()) is None
 
 
 def test_blocks_at_odd_addresses_and_wrong_fields():

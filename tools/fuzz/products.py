@@ -172,7 +172,7 @@ def matmul_operator(draws: Draws) -> Case:
 
 
 #: Kernel paths of sparse times sparse and of sampled products.
-_SPGEMM_PATHS = (None, "simt", "model", "small", "mma", "mma_f64")
+_SPGEMM_PATHS = (None, "simt", "model", "small", "mma", "mma_f64", "mma_f64_tiled", "fma")
 _SAMPLED_PATHS = (None, "simt", "model", "mma", "wgmma")
 
 

@@ -77,7 +77,9 @@ from . import (
     bsr_semi_structured_addmm_simt,
     bsr_semi_structured_addmm_sm80,
     bsr_semi_structured_addmm_sm90,
+    bsr_spgemm_f32,
     bsr_spgemm_f64,
+    bsr_spgemm_f64_tiled,
     bsr_spgemm_simt,
     bsr_spgemm_sm80,
     bsr_spgemm_small,
@@ -153,6 +155,8 @@ SPGEMM: Family = (
     bsr_spgemm_sm80,
     bsr_spgemm_f64,
     bsr_spgemm_small,
+    bsr_spgemm_f64_tiled,
+    bsr_spgemm_f32,
     bsr_spgemm_simt,
 )
 

@@ -1,6 +1,7 @@
-"""BSR @ BSR on tensor cores from 8.0 on (``bsr_spgemm_sm80.cu``): bfloat16 and float16.
+"""BSR @ BSR on tensor cores from 8.0 on (``bsr_spgemm_sm80.cu``): bfloat16, float16 and int8.
 
-Blocks of 16 rows and columns or more, and multiples of 8, aligned to 16 bytes.
+Blocks of 16 rows and columns or more. A left block's rows are a whole number of 16-byte vectors, a
+right block's of eight elements; blocks are aligned to 16 bytes.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from ._tile import Tile
 
 NAME = "mma"
 SOURCES = ("bsr_spgemm_sm80",)
-DTYPES, ARCHS = HALVES, PORTABLE
+DTYPES, ARCHS = (*HALVES, "int8"), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = PAIRS
 
-_SMALLEST_BLOCK, _VECTOR, _TILE_K = 16, 8, 32
+_SMALLEST_BLOCK, _COLUMNS = 16, 8
+_SLICE_BYTES = 64  # of k, that a stage holds
 _TILES = (16, 32, 64, 128)
 _ALIGNMENT = 128
 
@@ -44,12 +46,14 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:
     (64, 64, 128, 24704)
     """
     bm, bk, bn = f.sides
-    if min(f.sides) < _SMALLEST_BLOCK or bk % _VECTOR or bn % _VECTOR or not f.vectors:
+    if min(f.sides) < _SMALLEST_BLOCK or not f.vectors:
+        return None
+    if bk * f.dtype.itemsize % 16 or bn % _COLUMNS:
         return None
     tile_m = fields.pick("tile_m", _smallest(bm), _TILES)
     tile_n = fields.pick("tile_n", _smallest(bn), _TILES)
     warps_m, warps_n = (2 if t > 32 else 1 for t in (tile_m, tile_n))
-    stage = 2 * _TILE_K * (tile_m + tile_n)
+    stage = _SLICE_BYTES * (tile_m + tile_n)
     stages = fields.pick("stages", 3, (2, 3, 4))
     return Tile(
         tile_m,

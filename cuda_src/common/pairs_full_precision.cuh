@@ -1,0 +1,139 @@
+// Sparse times sparse at full precision: what bsr_spgemm_f32.cu and bsr_spgemm_f64_tiled.cu share.
+//
+// bsr_spgemm_simt.cu, to be read first, says what is computed. Here a thread block computes
+// tile_m x tile_n outputs of one block of the result. Terms come in slices of tile_k columns of one
+// left block (the last slice of a block may have fewer), through a pipeline of stages in shared
+// memory, as left[k][m] or left[m][k] and right[k][n], which the warps multiply.
+//
+// Copies are asynchronous for any block size (common/tile_copies.cuh).
+#pragma once
+
+#include "common/block_pairs.cuh"
+#include "common/ceil_div.cuh"
+#include "common/cp_async_pipeline.cuh"
+#include "common/tile_copies.cuh"
+#include "common/types.cuh"
+
+namespace sparsegpu {
+
+// `Config` has the types Element, Out, Pair (of the list of pairs) and Outputs (of a warp); tile_m,
+// tile_n (outputs of a thread block); tile_k, stages, warps; left_order, of left[k][m] or
+// left[m][k] as Outputs has it, and right_order.
+template <typename Config>
+struct PairsFullPrecision {
+  typedef typename Config::Element Element;
+  typedef typename Config::Out Out;
+  typedef typename Config::Pair Pair;
+  typedef typename Config::Outputs Outputs;
+  static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, tile_k = Config::tile_k;
+  static constexpr int stage_count = Config::stages, THREADS = 32 * Config::warps;
+
+  static constexpr bool BY_TERM = Outputs::LEFT_BY_TERM;  // left[k][m], not left[m][k]
+  typedef TileCopies<Element, THREADS, Config::left_order, BY_TERM ? tile_k : tile_m,
+                     BY_TERM ? tile_m : tile_k, Outputs::LEFT_PITCH>
+      LeftCopies;
+  typedef LeftPlaces<LeftCopies, BY_TERM> Left;
+  typedef TileCopies<Element, THREADS, Config::right_order, tile_k, tile_n, Outputs::RIGHT_PITCH>
+      RightCopies;
+  static constexpr int LEFT_BYTES = (BY_TERM ? tile_k : tile_m) * Outputs::LEFT_PITCH;
+  static constexpr int STAGE_BYTES = LEFT_BYTES + tile_k * Outputs::RIGHT_PITCH;
+  static constexpr int PART_ROWS = Outputs::PART_ROWS, WARP_N = Outputs::WARP_N;
+  static constexpr int STAGING_PITCH = WARP_N + 16 / int(sizeof(Element));
+  static constexpr int STAGING = PART_ROWS * STAGING_PITCH;  // elements of a warp
+  static_assert(Config::warps * STAGING * int(sizeof(Element)) <= stage_count * STAGE_BYTES,
+                "the staged outputs fit where the stages were");
+
+  static __device__ __forceinline__ void run(unsigned char* stages, Out* out, const Element* a,
+                                             const Element* b, const long long* starts,
+                                             const Pair* pairs, const PairsProblem& problem) {
+    const int bm = problem.bm, bk = problem.bk, bn = problem.bn;
+    const int row_tiles = ceil_div(bm, tile_m), col_tiles = ceil_div(bn, tile_n);
+    const long long tiles = problem.blocks * row_tiles * col_tiles;
+    for (long long x = blockIdx.x; x < tiles; x += gridDim.x) {
+      const int first_row = int(x % row_tiles) * tile_m;
+      const int first_col = int(x / row_tiles % col_tiles) * tile_n;
+      const long long g = problem.first + x / row_tiles / col_tiles;
+      const long long begin = starts[g] - problem.base;
+      const long long slices = (starts[g + 1] - problem.base - begin) * ceil_div(bk, tile_k);
+      const int rows_here = bm - first_row - Left::first_m();
+      const int columns_here = bn - first_col - RightCopies::column();
+
+      // A thread's first copy in left block 0 and right block 0, and in the next slice.
+      const Element* const left_first =
+          a + (long long)(first_row + Left::first_m()) * bk + Left::first_k();
+      const Element* const right_first =
+          b + (long long)RightCopies::row() * bn + first_col + RightCopies::column();
+      const Element *left = nullptr, *right = nullptr;
+      const Pair* pair = pairs + 2 * begin;
+      Pair next_left = 0, next_right = 0;  // read a slice ahead of their copies
+      int k = 0;                           // the next slice's first term of its pair
+      if (slices > 0) next_left = pair[0], next_right = pair[1];
+
+      Outputs outputs;
+      CpAsyncPipeline<stage_count, STAGE_BYTES> pipeline;
+      auto load = [&](long long to_load) {
+        if (to_load > 0) {
+          if (k == 0) {
+            left = left_first + (long long)next_left * bm * bk;
+            right = right_first + (long long)next_right * bk * bn;
+          }
+          const int here = bk - k;
+          LeftCopies::run(
+              stages + pipeline.stage,
+              [&](int r, int c) { return left + Left::m_of(r, c) * bk + Left::k_of(r, c); },
+              [&](int r, int c) { return Left::m_of(r, c) < rows_here; },
+              [&](int r, int c) { return Left::first_k() + Left::k_of(r, c) < here; });
+          RightCopies::run(
+              stages + pipeline.stage + LEFT_BYTES,
+              [&](int r, int c) { return right + r * bn + c; },
+              [&](int, int c) { return c < columns_here; },
+              [&](int r, int) { return RightCopies::row() + r < here; });
+          left += tile_k;
+          right += tile_k * bn;
+          k += tile_k;
+          if (k >= bk) {
+            k = 0;
+            pair += 2;
+            if (to_load > 1) next_left = pair[0], next_right = pair[1];
+          }
+        }
+        pipeline.advance();
+      };
+      int multiplied = 0;  // terms of the pair
+#pragma unroll 1
+      for (int step = 0; step < stage_count - 1; ++step) load(slices - step);
+#pragma unroll 1
+      for (long long to_multiply = slices; to_multiply > 0; --to_multiply) {
+        pipeline.wait();
+        const unsigned char* slice = stages + pipeline.next;
+        outputs.multiply(slice, slice + LEFT_BYTES, bk - multiplied,
+                         [&] { load(to_multiply - (stage_count - 1)); });
+        multiplied = multiplied + tile_k < bk ? multiplied + tile_k : 0;
+      }
+      pipeline.drain();
+
+      // The outputs pass through shared memory, so that neighbouring lanes write neighbouring ones.
+      Element* staged = reinterpret_cast<Element*>(stages) + threadIdx.x / 32 * STAGING;
+      Out* block = out + g * bm * bn + (long long)first_row * bn + first_col;
+      const int columns = min(bn - first_col - outputs.col, WARP_N);
+#pragma unroll
+      for (int part = 0; part < Outputs::PARTS; ++part) {
+        outputs.stage(part, staged, STAGING_PITCH);
+        __syncwarp();
+        const int top = outputs.row + part * PART_ROWS;
+        const int rows = min(bm - first_row - top, PART_ROWS);
+#pragma unroll 1
+        for (int e = threadIdx.x % 32; e < PART_ROWS * WARP_N; e += 32) {
+          const int m = e / WARP_N, n = e % WARP_N;
+          if (m < rows && n < columns)
+            block[(top + m) * bn + outputs.col + n] =
+                round_to<Out>(staged[m * STAGING_PITCH + n]);
+        }
+        __syncwarp();
+      }
+      __syncthreads();  // before the next tile's slices arrive
+    }
+  }
+};
+
+}  // namespace sparsegpu

@@ -1,0 +1,65 @@
+"""BSR @ BSR of float64 blocks beyond 8 x 8 on tensor cores (``bsr_spgemm_f64_tiled.cu``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..runtime.architectures import PORTABLE
+from ..runtime.launch import Launch
+from . import _spgemm, _spgemm_full_precision
+from ._facts import always
+from ._fields import Fields
+from ._spgemm import PAIRS, Spgemm, SpgemmFacts
+from ._spgemm_full_precision import Shape, copies, full_precision_launches, full_precision_tile
+from ._tile import Tile
+
+NAME = "mma_f64_tiled"
+SOURCES = ("bsr_spgemm_f64_tiled",)
+DTYPES, ARCHS = ("float64",), PORTABLE
+TENSOR_CORES = True
+BY_ADDRESS = PAIRS
+
+facts, examples = Spgemm.facts, _spgemm.examples
+pays = _spgemm_full_precision.pays
+serves = worth_measuring = always
+
+#: By rows and columns of a tile.
+_SHAPES = {
+    (16, 16): Shape(1, 1, 12, 3),
+    (16, 32): Shape(1, 1, 12, 3),
+    (16, 64): Shape(1, 2, 6, 3),
+    (32, 16): Shape(1, 1, 12, 3),
+    (32, 32): Shape(1, 1, 8, 3),
+    (32, 64): Shape(1, 2, 5, 3),
+    (64, 16): Shape(2, 1, 6, 3),
+    (64, 32): Shape(2, 1, 5, 3),
+    (64, 64): Shape(1, 2, 3, 3),
+}
+
+
+def tile(f: SpgemmFacts, fields: Fields) -> Tile:
+    """Return the tile.
+
+    ``fields`` may say ``tile_m``, ``tile_n`` and ``stages``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> f64 = np.dtype("float64")
+    >>> f = SpgemmFacts(dtype=f64, out_dtype=f64, blocksize=(16, 16), columns=16)
+    >>> chosen = tile(f, Fields())
+    >>> chosen.tile_m, chosen.tile_n, chosen.threads, chosen.shared_memory
+    (16, 16, 32, 16128)
+    """
+    chosen = full_precision_tile(f, fields, _SHAPES, 8, _stage_bytes)
+    return replace(chosen, defines={**chosen.defines, "LEFT": copies(f, f.blocksize[1])})
+
+
+def _stage_bytes(tile_m: int, tile_n: int, tile_k: int) -> int:
+    padded = tile_k + (8 if tile_k % 16 == 0 else 0)
+    return (tile_m * padded + tile_k * (tile_n + 2)) * 8
+
+
+def launches(p: Spgemm, tile: Tile) -> tuple[Launch, ...]:
+    """Return the launch that computes a product."""
+    return full_precision_launches(p, tile, SOURCES[0])
