@@ -14,6 +14,7 @@ struct Config {
   typedef OUT Out;
   typedef PAIR Pair;
   typedef WarpMmaF64Outputs<TILE_M, TILE_N, TILE_K, WARPS_M, WARPS_N> Outputs;
+  static constexpr int bm = BM, bk = BK, bn = BN;
   static constexpr int tile_m = TILE_M, tile_n = TILE_N, tile_k = TILE_K;
   static constexpr int stages = STAGES, warps = WARPS_M * WARPS_N;
   static constexpr CopyOrder left_order = CopyOrder::LEFT, right_order = CopyOrder::RIGHT;

@@ -16,15 +16,16 @@
 
 namespace sparsegpu {
 
-// `Config` has the types Element, Out, Pair (of the list of pairs) and Outputs (of a warp); tile_m,
-// tile_n (outputs of a thread block); tile_k, stages, warps; left_order, of left[k][m] or
-// left[m][k] as Outputs has it, and right_order.
+// `Config` has the types Element, Out, Pair (of the list of pairs) and Outputs (of a warp); bm, bk,
+// bn (the blocks); tile_m, tile_n (outputs of a thread block); tile_k, stages, warps; left_order,
+// of left[k][m] or left[m][k] as Outputs has it, and right_order.
 template <typename Config>
 struct PairsFullPrecision {
   typedef typename Config::Element Element;
   typedef typename Config::Out Out;
   typedef typename Config::Pair Pair;
   typedef typename Config::Outputs Outputs;
+  static constexpr int bm = Config::bm, bk = Config::bk, bn = Config::bn;
   static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, tile_k = Config::tile_k;
   static constexpr int stage_count = Config::stages, THREADS = 32 * Config::warps;
 
@@ -40,14 +41,13 @@ struct PairsFullPrecision {
   static constexpr int PART_ROWS = Outputs::PART_ROWS, WARP_N = Outputs::WARP_N;
   static constexpr int STAGING_PITCH = WARP_N + 16 / int(sizeof(Element));
   static constexpr int STAGING = PART_ROWS * STAGING_PITCH;  // elements of a warp
-  static_assert(Config::warps * STAGING * int(sizeof(Element)) <= stage_count * STAGE_BYTES,
-                "the staged outputs fit where the stages were");
+  static constexpr bool WHOLE_ROWS = bm % tile_m == 0, WHOLE_COLUMNS = bn % tile_n == 0;
+  static constexpr bool WHOLE_TERMS = bk % tile_k == 0;
 
   static __device__ __forceinline__ void run(unsigned char* stages, Out* out, const Element* a,
                                              const Element* b, const long long* starts,
                                              const Pair* pairs, const PairsProblem& problem) {
-    const int bm = problem.bm, bk = problem.bk, bn = problem.bn;
-    const int row_tiles = ceil_div(bm, tile_m), col_tiles = ceil_div(bn, tile_n);
+    constexpr int row_tiles = ceil_div(bm, tile_m), col_tiles = ceil_div(bn, tile_n);
     const long long tiles = problem.blocks * row_tiles * col_tiles;
     for (long long x = blockIdx.x; x < tiles; x += gridDim.x) {
       const int first_row = int(x % row_tiles) * tile_m;
@@ -59,10 +59,9 @@ struct PairsFullPrecision {
       const int columns_here = bn - first_col - RightCopies::column();
 
       // A thread's first copy in left block 0 and right block 0, and in the next slice.
-      const Element* const left_first =
-          a + (long long)(first_row + Left::first_m()) * bk + Left::first_k();
+      const Element* const left_first = a + (first_row + Left::first_m()) * bk + Left::first_k();
       const Element* const right_first =
-          b + (long long)RightCopies::row() * bn + first_col + RightCopies::column();
+          b + RightCopies::row() * bn + first_col + RightCopies::column();
       const Element *left = nullptr, *right = nullptr;
       const Pair* pair = pairs + 2 * begin;
       Pair next_left = 0, next_right = 0;  // read a slice ahead of their copies
@@ -74,20 +73,22 @@ struct PairsFullPrecision {
       auto load = [&](long long to_load) {
         if (to_load > 0) {
           if (k == 0) {
-            left = left_first + (long long)next_left * bm * bk;
-            right = right_first + (long long)next_right * bk * bn;
+            left = left_first + (long long)next_left * (bm * bk);
+            right = right_first + (long long)next_right * (bk * bn);
           }
           const int here = bk - k;
           LeftCopies::run(
               stages + pipeline.stage,
               [&](int r, int c) { return left + Left::m_of(r, c) * bk + Left::k_of(r, c); },
-              [&](int r, int c) { return Left::m_of(r, c) < rows_here; },
-              [&](int r, int c) { return Left::first_k() + Left::k_of(r, c) < here; });
+              [&](int r, int c) { return WHOLE_ROWS || Left::m_of(r, c) < rows_here; },
+              [&](int r, int c) {
+                return WHOLE_TERMS || Left::first_k() + Left::k_of(r, c) < here;
+              });
           RightCopies::run(
               stages + pipeline.stage + LEFT_BYTES,
               [&](int r, int c) { return right + r * bn + c; },
-              [&](int, int c) { return c < columns_here; },
-              [&](int r, int) { return RightCopies::row() + r < here; });
+              [&](int, int c) { return WHOLE_COLUMNS || c < columns_here; },
+              [&](int r, int) { return WHOLE_TERMS || RightCopies::row() + r < here; });
           left += tile_k;
           right += tile_k * bn;
           k += tile_k;
@@ -106,7 +107,7 @@ struct PairsFullPrecision {
       for (long long to_multiply = slices; to_multiply > 0; --to_multiply) {
         pipeline.wait();
         const unsigned char* slice = stages + pipeline.next;
-        outputs.multiply(slice, slice + LEFT_BYTES, bk - multiplied,
+        outputs.multiply(slice, slice + LEFT_BYTES, WHOLE_TERMS ? tile_k : bk - multiplied,
                          [&] { load(to_multiply - (stage_count - 1)); });
         multiplied = multiplied + tile_k < bk ? multiplied + tile_k : 0;
       }
@@ -114,7 +115,7 @@ struct PairsFullPrecision {
 
       // The outputs pass through shared memory, so that neighbouring lanes write neighbouring ones.
       Element* staged = reinterpret_cast<Element*>(stages) + threadIdx.x / 32 * STAGING;
-      Out* block = out + g * bm * bn + (long long)first_row * bn + first_col;
+      Out* block = out + g * (bm * bn) + first_row * bn + first_col;
       const int columns = min(bn - first_col - outputs.col, WARP_N);
 #pragma unroll
       for (int part = 0; part < Outputs::PARTS; ++part) {
@@ -126,8 +127,7 @@ struct PairsFullPrecision {
         for (int e = threadIdx.x % 32; e < PART_ROWS * WARP_N; e += 32) {
           const int m = e / WARP_N, n = e % WARP_N;
           if (m < rows && n < columns)
-            block[(top + m) * bn + outputs.col + n] =
-                round_to<Out>(staged[m * STAGING_PITCH + n]);
+            block[(top + m) * bn + outputs.col + n] = round_to<Out>(staged[m * STAGING_PITCH + n]);
         }
         __syncwarp();
       }

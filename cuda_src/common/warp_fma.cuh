@@ -15,8 +15,8 @@
 // Where all lanes share the same few rows, `left` is not transposed, and a load takes four terms of
 // a row.
 //
-// A tile that has too few outputs for 32 lanes is computed by two teams of sixteen, which take every
-// other term; their sums are added in the end.
+// A tile that has too few outputs for 32 lanes is computed by two teams of sixteen, which take
+// every other term; their sums are added in the end.
 #pragma once
 
 #include "common/types.cuh"

@@ -29,5 +29,6 @@ class TestPath(SpgemmPath):
 
 def test_what_it_does_not_take():
     assert bsr_spgemm_small.tile(facts("float32", (9, 2, 2)), Fields()) is None
-    assert not bsr_spgemm_small.pays(facts("float32", (8, 8, 8)))
+    assert bsr_spgemm_small.pays(facts("float32", (8, 8, 8)))
+    assert not bsr_spgemm_small.pays(facts("float32", (8, 9, 8)))
     assert bsr_spgemm_small.pays(facts("float64", (3, 3, 3)))

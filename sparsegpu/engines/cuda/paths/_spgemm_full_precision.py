@@ -17,7 +17,7 @@ from ._tile import Tile
 _SHARED_MEMORY = 99 * 1024
 _SIDES = (16, 32, 64)
 _MOST_TERMS = 16  # of a slice
-_FEWEST = 8  # rows and columns of a block that are worth a tile of sixteen
+_FEWEST = 9  # rows and columns of a block that are worth a tile of sixteen
 
 
 class Shape(NamedTuple):
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
 
 def pays(f: SpgemmFacts) -> bool:
-    """Return whether a block's rows and columns fill half of the smallest tile."""
+    """Return whether a block's rows and columns fill more than half of the smallest tile."""
     return min(f.blocksize[0], f.columns) >= _FEWEST
 
 
@@ -47,6 +47,7 @@ def full_precision_tile(
     shapes: Mapping[tuple[int, int], Shape],
     step: int,
     stage_bytes: Callable[[int, int, int], int],
+    part_rows: Callable[[int, Shape], int],
 ) -> Tile:
     """Return the tile: the smallest that holds a block, up to 64 x 64.
 
@@ -61,6 +62,8 @@ def full_precision_tile(
         Terms that are multiplied at once.
     stage_bytes : callable
         Returns the shared memory of a stage, by rows, columns and terms.
+    part_rows : callable
+        Returns how many of a warp's rows are staged at once, by rows of a tile and shape.
     """
     bm, bk, bn = f.sides
     tile_m = fields.pick("tile_m", _smallest(bm), _SIDES)
@@ -71,11 +74,14 @@ def full_precision_tile(
     fitting = [s for s in (2, 3, 4) if s * stage <= _SHARED_MEMORY]
     stages = fields.pick("stages", shape.stages, fitting)
     of_shape = shape._replace(stages=stages)._asdict()
-    names = {**types(f), "TILE_M": tile_m, "TILE_N": tile_n, "TILE_K": tile_k}
+    pitch = tile_n * f.dtype.itemsize + 16 * shape.warps_n  # of all warps beside each other
+    staged = shape.warps_m * part_rows(tile_m, shape) * pitch
+    names = {**types(f), "BM": bm, "BK": bk, "BN": bn, "TILE_M": tile_m, "TILE_N": tile_n}
+    names["TILE_K"] = tile_k
     names |= {name.upper(): value for name, value in of_shape.items() if value}
     names["RIGHT"] = copies(f, bn)
     threads = 32 * shape.warps_m * shape.warps_n
-    return Tile(tile_m, tile_n, threads, names, stages * stage)
+    return Tile(tile_m, tile_n, threads, names, max(stages * stage, staged))
 
 
 def copies(f: SpgemmFacts, extent: int) -> str:

@@ -27,11 +27,11 @@ _SHAPES = {
     (16, 32): Shape(1, 1, 16, 3, 4, 1),
     (16, 64): Shape(1, 1, 12, 3, 4, 1),
     (32, 16): Shape(1, 1, 16, 3, 4, 1),
-    (32, 32): Shape(1, 1, 16, 3, 8, 1),
-    (32, 64): Shape(1, 1, 12, 3, 8, 1),
+    (32, 32): Shape(1, 1, 20, 2, 8, 1),
+    (32, 64): Shape(1, 2, 8, 3, 8, 1),
     (64, 16): Shape(1, 1, 12, 3, 8, 1),
-    (64, 32): Shape(1, 1, 12, 3, 8, 1),
-    (64, 64): Shape(2, 1, 6, 3, 8, 1),
+    (64, 32): Shape(2, 1, 8, 3, 8, 1),
+    (64, 64): Shape(2, 2, 5, 2, 8, 1),
 }
 
 
@@ -47,13 +47,18 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile:
     >>> f = SpgemmFacts(dtype=f32, out_dtype=f32, blocksize=(64, 64), columns=64)
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_m, chosen.tile_n, chosen.threads, chosen.shared_memory
-    (64, 64, 64, 26112)
+    (64, 64, 128, 17408)
     """
-    return full_precision_tile(f, fields, _SHAPES, 4, _stage_bytes)
+    return full_precision_tile(f, fields, _SHAPES, 4, _stage_bytes, _part_rows)
 
 
 def _stage_bytes(tile_m: int, tile_n: int, tile_k: int) -> int:
     return tile_k * (tile_m + 4 + tile_n + 4) * 4
+
+
+def _part_rows(tile_m: int, s: Shape) -> int:
+    """Return four rows of every lane."""
+    return 4 * tile_m // s.warps_m // s.thread_m
 
 
 def launches(p: Spgemm, tile: Tile) -> tuple[Launch, ...]:

@@ -25,15 +25,15 @@ serves = worth_measuring = always
 
 #: By rows and columns of a tile.
 _SHAPES = {
-    (16, 16): Shape(1, 1, 12, 3),
-    (16, 32): Shape(1, 1, 12, 3),
-    (16, 64): Shape(1, 2, 6, 3),
-    (32, 16): Shape(1, 1, 12, 3),
-    (32, 32): Shape(1, 1, 8, 3),
-    (32, 64): Shape(1, 2, 5, 3),
-    (64, 16): Shape(2, 1, 6, 3),
-    (64, 32): Shape(2, 1, 5, 3),
-    (64, 64): Shape(1, 2, 3, 3),
+    (16, 16): Shape(1, 1, 8, 2),
+    (16, 32): Shape(1, 1, 8, 2),
+    (16, 64): Shape(1, 2, 6, 2),
+    (32, 16): Shape(1, 1, 8, 2),
+    (32, 32): Shape(1, 2, 6, 2),
+    (32, 64): Shape(1, 2, 4, 3),
+    (64, 16): Shape(2, 1, 6, 2),
+    (64, 32): Shape(2, 1, 4, 3),
+    (64, 64): Shape(2, 2, 2, 3),
 }
 
 
@@ -49,9 +49,9 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile:
     >>> f = SpgemmFacts(dtype=f64, out_dtype=f64, blocksize=(16, 16), columns=16)
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_m, chosen.tile_n, chosen.threads, chosen.shared_memory
-    (16, 16, 32, 16128)
+    (16, 16, 32, 10752)
     """
-    chosen = full_precision_tile(f, fields, _SHAPES, 8, _stage_bytes)
+    chosen = full_precision_tile(f, fields, _SHAPES, 8, _stage_bytes, lambda *_: 8)
     return replace(chosen, defines={**chosen.defines, "LEFT": copies(f, f.blocksize[1])})
 
 

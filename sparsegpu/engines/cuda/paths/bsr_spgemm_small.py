@@ -18,7 +18,7 @@ DTYPES, ARCHS = (*FLOATS, "int8", "complex64", "complex128"), PORTABLE
 TENSOR_CORES = False
 BY_ADDRESS = PAIRS
 
-_LARGEST, _PAYS_TO, _THREADS = 8, 4, 256
+_LARGEST, _THREADS = 8, 256
 
 facts, examples = Spgemm.facts, _spgemm.examples
 serves = worth_measuring = always
@@ -26,7 +26,7 @@ serves = worth_measuring = always
 
 def pays(f: SpgemmFacts) -> bool:
     """Return whether a thread block for each block of the result would be mostly idle."""
-    return max(f.sides) <= _PAYS_TO
+    return max(f.sides) <= _LARGEST
 
 
 def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:
