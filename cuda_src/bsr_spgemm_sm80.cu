@@ -1,16 +1,16 @@
-// Sparse times sparse on tensor cores through mma.sync (8.0 and later): bfloat16, float16 and int8,
-// blocks of 16 rows and columns or more.
+// Sparse times sparse on tensor cores through mma.sync (8.0 and later): bfloat16, float16 and int8.
 //
 // A thread block computes TILE_M x TILE_N outputs of one block of the result. The products of its
 // pairs (common/block_pairs.cuh) laid end to end are one long sum, whose terms go through shared
 // memory 64 bytes at a time, in a pipeline of STAGES slices, and from there as fragments into the
 // tensor cores (common/warp_mma.cuh). A slice has terms of one pair; behind the last ones of a
-// block it is zero. The left block is stored by line, the right one by k: both as they lie in
-// memory, copied in vectors of 16 bytes. The right block of int8 is stored by column, too:
-// transposed on the way.
+// block it is zero. The left block is stored by line, the right one by k, as they lie in memory;
+// the right block of int8 by column: transposed on the way.
 //
 // -DT, -DOUT, -DPAIR as in bsr_spgemm_simt.cu, to be read first; -DTILE_M, -DTILE_N shared by
-// WARPS_M x WARPS_N warps; -DSTAGES.
+// WARPS_M x WARPS_N warps; -DSTAGES; -DDATA_VECTORS=1 where 16-byte vectors of a left block's rows,
+// and of a right block's (int8: words of 4 bytes), are whole, and pairs of a result's: 0 copies
+// element by element.
 #include "common/block_pairs.cuh"
 #include "common/ceil_div.cuh"
 #include "common/dense_tile_cp_async.cuh"
@@ -43,26 +43,49 @@ struct Slices {
     const T* left = a + (long long)pair[0] * bm * bk + k;
     const T* right = b + ((long long)pair[1] * bk + k) * bn;
     const int here = bk - k;
-    share_copies<THREADS, TILE_K / VECTOR, TILE_M>([&](int x, int y, int c) {
-      const int m = y + c, at = x * VECTOR;
-      cp_async<16>(stage + Left::offset(m, at), left + (long long)m * bk + at,
-                   m < rows && at < here);
-    });
-    if constexpr (sizeof(T) == 1) {
-      transpose_bytes<Right, TILE_N, TILE_K, THREADS>(stage + Left::BYTES, [&](int at, int n) {
-        return n < columns && at < here ? four_bytes(right + (long long)at * bn + n, 4) : 0;
-      });
+    if constexpr (!DATA_VECTORS) {
+      copy<Left, TILE_M, true>(stage, rows, here,
+                               [&](int m, int at) { return left + (long long)m * bk + at; });
+      copy<Right, TILE_N, false>(stage + Left::BYTES, columns, here,
+                                 [&](int n, int at) { return right + (long long)at * bn + n; });
     } else {
-      share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int x, int y, int c) {
-        const int n = x * VECTOR, at = y + c;
-        cp_async<16>(stage + Left::BYTES + Right::offset(n, at), right + (long long)at * bn + n,
-                     n < columns && at < here);
+      share_copies<THREADS, TILE_K / VECTOR, TILE_M>([&](int x, int y, int c) {
+        const int m = y + c, at = x * VECTOR;
+        cp_async<16>(stage + Left::offset(m, at), left + (long long)m * bk + at,
+                     m < rows && at < here);
       });
+      load_right(stage + Left::BYTES, right, here);
     }
     k += TILE_K;
     if (k >= bk) {
       k = 0;
       pair += 2;
+    }
+  }
+
+ private:
+  // Copy a slice by elements, neighbouring threads what lies side by side in memory.
+  template <typename Tile, int LINES, bool LEFT, typename From>
+  static __device__ __forceinline__ void copy(unsigned char* tile, int lines, int here, From from) {
+#pragma unroll 4
+    for (int e = threadIdx.x; e < LINES * TILE_K; e += THREADS) {
+      const int line = LEFT ? e / TILE_K : e % LINES, at = LEFT ? e % TILE_K : e / LINES;
+      *reinterpret_cast<T*>(tile + Tile::offset(line, at)) =
+          line < lines && at < here ? *from(line, at) : zero_of<T>();
+    }
+  }
+
+  __device__ __forceinline__ void load_right(unsigned char* tile, const T* right, int here) const {
+    if constexpr (sizeof(T) == 1) {
+      transpose_bytes<Right, TILE_N, TILE_K, THREADS>(tile, [&](int at, int n) {
+        return n < columns && at < here ? four_bytes(right + (long long)at * bn + n, 4) : 0;
+      });
+    } else {
+      share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int x, int y, int c) {
+        const int n = x * VECTOR, at = y + c;
+        cp_async<16>(tile + Right::offset(n, at), right + (long long)at * bn + n,
+                     n < columns && at < here);
+      });
     }
   }
 };
@@ -106,9 +129,14 @@ extern "C" __global__ void __launch_bounds__(THREADS)
           const int m = outputs.row + 16 * i + outputs.lane / 4 + 8 * r;
           const int n = outputs.col + 8 * j + outputs.lane % 4 * 2;
           const A* sum = outputs.sum[i][j] + 2 * r;
-          if (m < rows && n < columns)  // bn is a multiple of eight, so that both are there
-            *reinterpret_cast<Two*>(block + m * bn + n) = {round_to<OUT>(sum[0]),
-                                                           round_to<OUT>(sum[1])};
+          OUT* to = block + (long long)m * bn + n;
+          if (m >= rows) continue;
+          if (DATA_VECTORS && n < columns) {  // bn is a multiple of eight, so that both are there
+            *reinterpret_cast<Two*>(to) = {round_to<OUT>(sum[0]), round_to<OUT>(sum[1])};
+          } else if (!DATA_VECTORS) {
+            if (n < columns) to[0] = round_to<OUT>(sum[0]);
+            if (n + 1 < columns) to[1] = round_to<OUT>(sum[1]);
+          }
         }
   }
 }

@@ -31,6 +31,8 @@ CASES = [
     ("mma", {}, "float16", None, (16, 16, 16)),
     ("mma", {"stages": 2}, "bfloat16", "float32", (24, 40, 72)),
     ("mma", {"tile_m": 32}, "float16", "bfloat16", (80, 16, 32)),
+    ("mma", {}, "bfloat16", None, (17, 33, 11)),
+    ("mma", {"stages": 2}, "int8", None, (9, 20, 35)),
     ("mma", {}, "int8", "int8", (16, 80, 24)),
     ("mma", {}, "int8", None, (72, 32, 40)),
 ]

@@ -1,4 +1,4 @@
-"""Sparse times sparse on tensor cores from 8.0 on: blocks of 16 and more, in vectors."""
+"""Sparse times sparse on tensor cores from 8.0 on: of 16-bit floats and int8."""
 
 import pytest
 
@@ -9,11 +9,9 @@ from spgemm_path import SpgemmPath, facts
 
 class TestPath(SpgemmPath):
     NAME, SOURCE = "mma", "bsr_spgemm_sm80"
-    CASES = [
-        (dtype, sides)
-        for sides in [(64, 64, 64), (16, 16, 16), (24, 40, 72), (128, 32, 128), (17, 16, 32)]
-        for dtype in ("float16", "bfloat16")
-    ] + [("int8", sides) for sides in [(64, 64, 64), (16, 16, 16), (24, 80, 72), (17, 16, 32)]]
+    SIDES = [(64, 64, 64), (16, 16, 16), (24, 40, 72), (128, 32, 128), (17, 16, 32), (19, 9, 37)]
+    CASES = [(dtype, sides) for sides in SIDES for dtype in ("float16", "bfloat16")]
+    CASES += [("int8", sides) for sides in [*SIDES[:2], (24, 80, 72), (17, 9, 33)]]
     OUTPUTS = [
         *(("float16", "float32"), ("bfloat16", "float32"), ("bfloat16", "float16")),
         *(("int8", out) for out in ("int32", "int8", "float32", "bfloat16")),
@@ -21,21 +19,22 @@ class TestPath(SpgemmPath):
     FIELDS = [{}, {"tile_m": 32, "tile_n": 128, "stages": 2}, {"tile_m": 16, "stages": 4}]
 
 
-@pytest.mark.parametrize("sides", [(8, 16, 16), (16, 20, 16), (16, 16, 20), (16, 8, 16)])
-def test_what_it_does_not_take(sides):
-    for dtype in ("float16", "int8"):
-        assert bsr_spgemm_sm80.tile(facts(dtype, sides), Fields()) is None
+def test_blocks_that_are_copied_by_element():
+    for dtype, sides, vectors, expected in [
+        ("float16", (16, 24, 16), True, 1),
+        ("float16", (16, 20, 16), True, 0),
+        ("float16", (16, 16, 20), True, 0),
+        ("float16", (16, 16, 16), False, 0),
+        ("int8", (16, 24, 16), True, 0),
+        ("int8", (16, 48, 24), True, 1),
+    ]:
+        chosen = bsr_spgemm_sm80.tile(facts(dtype, sides, vectors=vectors), Fields())
+        assert chosen.defines["DATA_VECTORS"] == expected
 
 
-def test_a_left_blocks_rows_are_whole_vectors():
-    assert bsr_spgemm_sm80.tile(facts("float16", (16, 24, 16)), Fields())
-    assert bsr_spgemm_sm80.tile(facts("int8", (16, 24, 16)), Fields()) is None
-
-
-def test_blocks_at_odd_addresses_and_wrong_fields():
-    square = facts("float16", (32, 32, 32), vectors=False)
-    assert bsr_spgemm_sm80.tile(square, Fields()) is None
-    assert bsr_spgemm_sm80.pays(facts("float16", (64, 64, 64)))
+def test_small_blocks_and_wrong_fields():
+    assert bsr_spgemm_sm80.pays(facts("float16", (9, 1, 9)))
+    assert not bsr_spgemm_sm80.pays(facts("float16", (64, 64, 8)))
     with pytest.raises(ConfigError, match="'stages'"):
         bsr_spgemm_sm80.tile(
             facts("float16", (32, 32, 32)), Fields({"path": "mma", "stages": 9}, "bsr_spgemm")

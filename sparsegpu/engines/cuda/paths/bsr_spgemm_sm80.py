@@ -1,7 +1,7 @@
 """BSR @ BSR on tensor cores from 8.0 on (``bsr_spgemm_sm80.cu``): bfloat16, float16 and int8.
 
-Blocks of 16 rows and columns or more. A left block's rows are a whole number of 16-byte vectors, a
-right block's of eight elements; blocks are aligned to 16 bytes.
+Fastest where blocks are aligned to 16 bytes, a left block's rows are a whole number of 16-byte
+vectors, and a right block's of eight elements: others are copied by element.
 """
 
 from __future__ import annotations
@@ -22,17 +22,23 @@ DTYPES, ARCHS = (*HALVES, "int8"), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = PAIRS
 
-_SMALLEST_BLOCK, _COLUMNS = 16, 8
+_COLUMNS = 8  # of which a right block has a whole number, if it is not copied by element
+_FEWEST = 9  # rows and columns of a block that are worth a tile of sixteen
 _SLICE_BYTES = 64  # of k, that a stage holds
 _TILES = (16, 32, 64, 128)
 _ALIGNMENT = 128
 
 facts, examples = Spgemm.facts, _spgemm.examples
-pays = serves = worth_measuring = always
+serves = worth_measuring = always
 
 
-def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:
-    """Return the tile, or None for blocks that it does not take.
+def pays(f: SpgemmFacts) -> bool:
+    """Return whether a block's rows and columns fill more than half of the smallest tile."""
+    return min(f.blocksize[0], f.columns) >= _FEWEST
+
+
+def tile(f: SpgemmFacts, fields: Fields) -> Tile:
+    """Return the tile.
 
     ``fields`` may say ``tile_m``, ``tile_n`` and ``stages``.
 
@@ -46,10 +52,7 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:
     (64, 64, 128, 24704)
     """
     bm, bk, bn = f.sides
-    if min(f.sides) < _SMALLEST_BLOCK or not f.vectors:
-        return None
-    if bk * f.dtype.itemsize % 16 or bn % _COLUMNS:
-        return None
+    vectors = f.vectors and bk * f.dtype.itemsize % 16 == 0 and bn % _COLUMNS == 0
     tile_m = fields.pick("tile_m", _smallest(bm), _TILES)
     tile_n = fields.pick("tile_n", _smallest(bn), _TILES)
     warps_m, warps_n = (2 if t > 32 else 1 for t in (tile_m, tile_n))
@@ -66,6 +69,7 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile | None:
             "WARPS_M": warps_m,
             "WARPS_N": warps_n,
             "STAGES": stages,
+            "DATA_VECTORS": int(vectors),
         },
         stages * stage + _ALIGNMENT,
     )
