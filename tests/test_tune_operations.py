@@ -196,7 +196,9 @@ def test_configurations_of_sparse_products(dtype, blocksize):
     found = candidates.paths(kind)
     assert found[-1] == "simt"
     assert ("small" in found) == (blocksize[0] <= 8)
-    assert ("mma" in found) == (blocksize[0] >= 16 and dtype == "bfloat16")
+    smallest = {"bfloat16": 8, "int8": 16}.get(dtype, 99)
+    assert ("mma" in found) == (blocksize[0] >= smallest)
+    assert ("mma_f64_tiled" in found) == (blocksize[0] >= 8 and dtype == "float64")
     for path in found:
         first = candidates.start(kind, path)
         assert all(

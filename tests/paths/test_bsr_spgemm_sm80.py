@@ -33,8 +33,10 @@ def test_blocks_that_are_copied_by_element():
 
 
 def test_small_blocks_and_wrong_fields():
-    assert bsr_spgemm_sm80.pays(facts("float16", (9, 1, 9)))
-    assert not bsr_spgemm_sm80.pays(facts("float16", (64, 64, 8)))
+    assert bsr_spgemm_sm80.pays(facts("float16", (9, 8, 8)))
+    assert not bsr_spgemm_sm80.pays(facts("float16", (64, 64, 7)))
+    assert bsr_spgemm_sm80.pays(facts("float16", (16, 17, 16)))
+    assert not bsr_spgemm_sm80.pays(facts("float16", (16, 15, 16)))
     with pytest.raises(ConfigError, match="'stages'"):
         bsr_spgemm_sm80.tile(
             facts("float16", (32, 32, 32)), Fields({"path": "mma", "stages": 9}, "bsr_spgemm")

@@ -152,9 +152,9 @@ SAMPLED: Family = (
 
 #: BSR @ BSR.
 SPGEMM: Family = (
-    bsr_spgemm_sm80,
     bsr_spgemm_f64,
     bsr_spgemm_small,
+    bsr_spgemm_sm80,
     bsr_spgemm_f64_tiled,
     bsr_spgemm_f32,
     bsr_spgemm_simt,

@@ -17,7 +17,7 @@ from ._tile import Tile
 _SHARED_MEMORY = 99 * 1024
 _SIDES = (16, 32, 64)
 _MOST_TERMS = 16  # of a slice
-_FEWEST = 9  # rows and columns of a block that are worth a tile of sixteen
+_FEWEST = 8  # rows and columns of a block that are worth a tile of sixteen
 
 
 class Shape(NamedTuple):
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
 
 def pays(f: SpgemmFacts) -> bool:
-    """Return whether a block's rows and columns fill more than half of the smallest tile."""
+    """Return whether a block's rows and columns fill half of the smallest tile."""
     return min(f.blocksize[0], f.columns) >= _FEWEST
 
 

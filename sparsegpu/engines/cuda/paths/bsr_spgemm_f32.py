@@ -18,8 +18,8 @@ TENSOR_CORES = False
 BY_ADDRESS = PAIRS
 
 facts, examples = Spgemm.facts, _spgemm.examples
-pays = _spgemm_full_precision.pays
-serves = worth_measuring = always
+pays = worth_measuring = _spgemm_full_precision.pays
+serves = always
 
 #: By rows and columns of a tile. Sixteen lanes have enough outputs of 16 x 16.
 _SHAPES = {

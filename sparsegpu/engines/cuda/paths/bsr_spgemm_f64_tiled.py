@@ -20,8 +20,8 @@ TENSOR_CORES = True
 BY_ADDRESS = PAIRS
 
 facts, examples = Spgemm.facts, _spgemm.examples
-pays = _spgemm_full_precision.pays
-serves = worth_measuring = always
+pays = worth_measuring = _spgemm_full_precision.pays
+serves = always
 
 #: By rows and columns of a tile.
 _SHAPES = {

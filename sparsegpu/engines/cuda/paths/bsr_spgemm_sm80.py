@@ -23,18 +23,25 @@ TENSOR_CORES = True
 BY_ADDRESS = PAIRS
 
 _COLUMNS = 8  # of which a right block has a whole number, if it is not copied by element
-_FEWEST = 9  # rows and columns of a block that are worth a tile of sixteen
+#: Rows and columns of a block that are worth a tile of sixteen. Copies by element take longer than
+#: products: fragments must be full, of terms, too.
+_FEWEST, _FEWEST_BY_ELEMENT = 8, 16
 _SLICE_BYTES = 64  # of k, that a stage holds
 _TILES = (16, 32, 64, 128)
 _ALIGNMENT = 128
 
 facts, examples = Spgemm.facts, _spgemm.examples
-serves = worth_measuring = always
+serves = always
 
 
 def pays(f: SpgemmFacts) -> bool:
-    """Return whether a block's rows and columns fill more than half of the smallest tile."""
+    """Return whether blocks are large enough for tiles of sixteen rows and columns."""
+    if not _vectors(f):
+        return min(f.sides) >= _FEWEST_BY_ELEMENT
     return min(f.blocksize[0], f.columns) >= _FEWEST
+
+
+worth_measuring = pays
 
 
 def tile(f: SpgemmFacts, fields: Fields) -> Tile:
@@ -51,8 +58,7 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile:
     >>> chosen.tile_m, chosen.tile_n, chosen.threads, chosen.shared_memory
     (64, 64, 128, 24704)
     """
-    bm, bk, bn = f.sides
-    vectors = f.vectors and bk * f.dtype.itemsize % 16 == 0 and bn % _COLUMNS == 0
+    bm, _, bn = f.sides
     tile_m = fields.pick("tile_m", _smallest(bm), _TILES)
     tile_n = fields.pick("tile_n", _smallest(bn), _TILES)
     warps_m, warps_n = (2 if t > 32 else 1 for t in (tile_m, tile_n))
@@ -69,10 +75,16 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile:
             "WARPS_M": warps_m,
             "WARPS_N": warps_n,
             "STAGES": stages,
-            "DATA_VECTORS": int(vectors),
+            "DATA_VECTORS": int(_vectors(f)),
         },
         stages * stage + _ALIGNMENT,
     )
+
+
+def _vectors(f: SpgemmFacts) -> bool:
+    """Return whether blocks are copied in vectors."""
+    _, bk, bn = f.sides
+    return f.vectors and bk * f.dtype.itemsize % 16 == 0 and bn % _COLUMNS == 0
 
 
 def _smallest(side: int) -> int:
