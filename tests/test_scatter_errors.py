@@ -12,7 +12,7 @@ def replaced(lists, position, value):
     return (*lists[:position], value, *lists[position + 1 :])
 
 
-@pytest.mark.parametrize("position", [1, 2, 3])
+@pytest.mark.parametrize("position", [1, 2, 3, 4])
 def test_an_index_out_of_range_never_passes(engine, rng, position):
     for name in FORMATS:
         blocks, others, lists, shape = random_case(rng, name, "float32")
@@ -96,6 +96,25 @@ def test_offsets_that_fall(engine, rng, name):
             accumulators=accumulators,
         )
     assert (engine.host(accumulators) == start).all()
+
+
+@pytest.mark.parametrize("position", [3, 4], ids=["p_offsets", "q_offsets"])
+def test_offsets_that_are_no_pairs(engine, rng, position):
+    """Every product is of a block and of a tile of the others."""
+    blocks, others, lists, shape = random_case(rng, "bsr_strided_mm", "float32")
+    start = random_values(rng, shape, "float32")
+    for change in (np.append(lists[position], 0), lists[position][:-1]):
+        accumulators = engine.array(start.copy())
+        lengths = {3: len(lists[3]), 4: len(lists[4])} | {position: len(change)}
+        expected = f"'q_offsets': expected len.p_offsets. = {lengths[3]} elements, got {lengths[4]}"
+        with engine.runs(None), pytest.raises(ValueError, match="^scatter_mm: argument " + expected):
+            sparsegpu.scatter_mm(
+                engine.array(blocks),
+                engine.array(others),
+                on(engine, replaced(lists, position, change)),
+                accumulators=accumulators,
+            )
+        assert (engine.host(accumulators) == start).all()
 
 
 def test_overlaps_are_found_wherever_they_are(rng):
