@@ -105,15 +105,12 @@ def test_offsets_that_are_no_pairs(engine, rng, position):
     start = random_values(rng, shape, "float32")
     for change in (np.append(lists[position], 0), lists[position][:-1]):
         accumulators = engine.array(start.copy())
-        lengths = {3: len(lists[3]), 4: len(lists[4])} | {position: len(change)}
-        expected = f"'q_offsets': expected len.p_offsets. = {lengths[3]} elements, got {lengths[4]}"
-        with engine.runs(None), pytest.raises(ValueError, match="^scatter_mm: argument " + expected):
-            sparsegpu.scatter_mm(
-                engine.array(blocks),
-                engine.array(others),
-                on(engine, replaced(lists, position, change)),
-                accumulators=accumulators,
-            )
+        wrong = replaced(lists, position, change)
+        operands = engine.array(blocks), engine.array(others), on(engine, wrong)
+        expected = rf"len\(p_offsets\) = {len(wrong[3])} elements, got {len(wrong[4])}"
+        message = f"^scatter_mm: argument 'q_offsets': expected {expected}"
+        with engine.runs(None), pytest.raises(ValueError, match=message):
+            sparsegpu.scatter_mm(*operands, accumulators=accumulators)
         assert (engine.host(accumulators) == start).all()
 
 
