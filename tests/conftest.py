@@ -216,6 +216,25 @@ def hopper(cuda_engine: Engine) -> Engine:
 
 
 @pytest.fixture
+def room() -> Iterator[Callable[[Engine, int], None]]:
+    """Ask for so much memory of an engine's GPU: where less is free the test is skipped."""
+    pools = []
+
+    def ask(engine, nbytes):
+        if engine.on_gpu:
+            pools.append(engine.xp.get_default_memory_pool())
+            pools[-1].free_all_blocks()
+            free, _ = engine.xp.cuda.runtime.memGetInfo()
+            if free < nbytes:
+                needed, there = nbytes / 2**30, free / 2**30
+                pytest.skip(f"{needed:.0f} GiB of a GPU's memory are needed, {there:.0f} are free")
+
+    yield ask
+    for pool in pools:  # what is left there, other processes would miss
+        pool.free_all_blocks()
+
+
+@pytest.fixture
 def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
     """Compile a kernel past the cache, without a GPU, and return what the compiler said."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
