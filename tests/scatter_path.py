@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
-from path_contract import assert_exact, wide
+from path_contract import SUMS, assert_exact, wide
 from scatter_cases import FORMATS, on
 from sparsegpu._arrays import dtype_of
 from sparsegpu.engines.cuda.paths._scatter import ScatterFacts
 from sparsegpu.testing import dense_from_blocks, random_blocks, random_values
 from test_scatter_mm import check_sums, loop
-
-#: Dtypes of accumulators that hold sums of several roundings exactly.
-SUMS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
 
 
 def facts(dtype, blocksize, columns=64, **more):
