@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -280,6 +281,15 @@ def cuts(monkeypatch) -> list:
     for module in (_long_sums, _long_scatter):
         monkeypatch.setattr(module, "cut_groups", counting)
     return counted
+
+
+@pytest.fixture
+def short_switch_interval() -> Iterator[None]:
+    """Let Python go to another thread as often as it can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
 
 @pytest.fixture
