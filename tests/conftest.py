@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -218,21 +218,11 @@ def hopper(cuda_engine: Engine) -> Engine:
 
 @pytest.fixture
 def room() -> Iterator[Callable[[Engine, int], None]]:
-    """Ask for so much memory of an engine's GPU: where less is free the test is skipped."""
-    pools = []
+    """Wait for so much memory of an engine's GPU, or skip the test (`far_values.take_room`)."""
+    from far_values import take_room
 
-    def ask(engine, nbytes):
-        if engine.on_gpu:
-            pools.append(engine.xp.get_default_memory_pool())
-            pools[-1].free_all_blocks()
-            free, _ = engine.xp.cuda.runtime.memGetInfo()
-            if free < nbytes:
-                needed, there = nbytes / 2**30, free / 2**30
-                pytest.skip(f"{needed:.0f} GiB of a GPU's memory are needed, {there:.0f} are free")
-
-    yield ask
-    for pool in pools:  # what is left there, other processes would miss
-        pool.free_all_blocks()
+    with ExitStack() as taken:
+        yield lambda engine, nbytes: take_room(engine, nbytes, taken)
 
 
 @pytest.fixture
