@@ -79,6 +79,30 @@ class ScatterPath:
             case = next(case for case in self.CASES if case[0] == dtype)
             self.check(engine, rng, case, FORMATS[i % 3], output)
 
+    @pytest.mark.parametrize("name", FORMATS)
+    def test_accumulators_of_any_strides(self, engine, rng, name):
+        """Columns, and with holes, where nothing is written; one matrix of others for all."""
+        for case in (self.CASES[0], self.CASES[-1]):
+            blocks, others, lists, shape = hand_made(rng, name, *case)
+            others = others if name == FORMATS[0] else others[1]
+            start = random_values(rng, shape, SUMS.get(case[0], case[0]), small_integers=True)
+            exact, _ = loop(blocks, others, lists, start)
+            operands = engine.array(blocks), engine.array(others), on(engine, lists)
+            count, m, n = shape
+            by_columns = engine.xp.full((count, n, m), 7, start.dtype)
+            holes = engine.xp.full((count, 2 * m, 3 * n + 1), 7, start.dtype)
+            for memory, sums in (
+                (by_columns, by_columns.swapaxes(1, 2)),
+                (holes, holes[::-1, ::2, 1::3]),
+            ):
+                sums[...] = engine.array(start)
+                with engine.runs(self.SOURCE):
+                    how = {"accumulators": sums, "config": {"path": self.NAME}}
+                    assert sg.scatter_mm(*operands, **how) is sums
+                assert_exact(engine, sums, exact)
+                sums[...] = 7
+                assert (engine.host(memory) == 7).all()
+
     def test_fields(self, engine, rng):
         for i, fields in enumerate(self.FIELDS):
             for case in (self.CASES[0], self.CASES[-1]):
