@@ -36,10 +36,12 @@ SCATTER = {
     "mma": ("scatter_mm_sm80", "bfloat16"),
     "simt": ("scatter_mm_simt", "float32"),
 }
-SPGEMM = {
-    "mma_f64": ("bsr_spgemm_f64", "float64"),
-    "small": ("bsr_spgemm_small", "float32"),
-    "simt": ("bsr_spgemm_simt", "complex64"),
+SPGEMM = {  # and a side of the blocks
+    "fma": ("bsr_spgemm_f32", "float32", 16),
+    "mma_f64": ("bsr_spgemm_f64", "float64", 4),
+    "mma_f64_tiled": ("bsr_spgemm_f64_tiled", "float64", 16),
+    "small": ("bsr_spgemm_small", "float32", 4),
+    "simt": ("bsr_spgemm_simt", "complex64", 4),
 }
 
 
@@ -67,8 +69,8 @@ def scattered_by(path, name, cp, rng):
 
 def multiplied_by(path, cp, rng):
     """Of blocks that the path was made for."""
-    kernel, dtype = SPGEMM[path]
-    a, b = blocks(cp, rng, 4, dtype), blocks(cp, rng, 4, dtype, SHAPE[::-1])
+    kernel, dtype, side = SPGEMM[path]
+    a, b = blocks(cp, rng, side, dtype), blocks(cp, rng, side, dtype, SHAPE[::-1])
     return Case((kernel,), lambda: sg.bsr_spgemm(a, b, config={"path": path}).data)
 
 
