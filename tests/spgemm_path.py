@@ -162,7 +162,7 @@ class SpgemmPath:
         """Of the right operand and of the result; those of some rows are compared."""
         dtype, (bm, bk, bn) = self.largest()
         rows, inner, columns = (along(engine, side) for side in (bm, bk, bn))
-        room(engine, 3 * rows * columns * bm * bn * dtype_of(dtype).itemsize + 2**32)
+        room(engine, 2 * rows * columns * bm * bn * dtype_of(dtype).itemsize + 2**32)
         b = full(engine, (inner, columns), (bk, bn), dtype)
         places = np.linspace(0, inner - 1, rows).round().astype(np.int32)
         data = random_values(rng, (rows, bm, bk), dtype, small_integers=True)
@@ -181,7 +181,7 @@ class SpgemmPath:
         """Of which the first and the last block of every row meet one."""
         dtype, (bm, bk, bn) = self.largest()
         rows, inner = along(engine, bm), along(engine, bk)
-        room(engine, 2 * rows * inner * bm * bk * dtype_of(dtype).itemsize + 2**32)
+        room(engine, rows * inner * bm * bk * dtype_of(dtype).itemsize + 2**32)
         a = full(engine, (rows, inner), (bm, bk), dtype)
         met = random_values(rng, (rows, 2, bm, bk), dtype, small_integers=True)
         for which, place in enumerate((0, inner - 1)):
