@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -216,6 +217,15 @@ def hopper(cuda_engine: Engine) -> Engine:
 
 
 @pytest.fixture
+def room() -> Iterator[Callable[[Engine, int], None]]:
+    """Wait for so much memory of an engine's GPU, or skip the test (`far_values.take_room`)."""
+    from far_values import take_room
+
+    with ExitStack() as taken:
+        yield lambda engine, nbytes: take_room(engine, nbytes, taken)
+
+
+@pytest.fixture
 def compiler_log(monkeypatch) -> Callable[[str, str, dict], str]:
     """Compile a kernel past the cache, without a GPU, and return what the compiler said."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
@@ -261,6 +271,15 @@ def cuts(monkeypatch) -> list:
     for module in (_long_sums, _long_scatter):
         monkeypatch.setattr(module, "cut_groups", counting)
     return counted
+
+
+@pytest.fixture
+def short_switch_interval() -> Iterator[None]:
+    """Let Python go to another thread as often as it can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
 
 
 @pytest.fixture

@@ -31,6 +31,8 @@ OUTPUTS = {
     **{dtype: (dtype,) for dtype in ("float64", "complex64", "complex128")},
     "int8": ("int8", "int32", *_FLOATS),
 }
+#: Dtypes of results in which sums of small integers are exact, where they are not the operands'.
+SUMS = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}
 
 
 def wide(array):
@@ -95,7 +97,7 @@ class Path:
 
     def sums(self, dtype):
         """Return the dtype of results in which sums of small integers are exact."""
-        return {"float16": "float32", "bfloat16": "float32", "int8": "int32"}.get(dtype, dtype)
+        return SUMS.get(dtype, dtype)
 
     def multiply(self, engine, sparse, dense, copied=(), fields=None, **keywords):
         with engine.runs(self.SOURCE, *copied):

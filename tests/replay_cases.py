@@ -36,6 +36,9 @@ class Case:
 
 
 CASES: dict[str, Callable[[Any, Any], Case]] = {}
+#: Products at stored blocks, of listed blocks and of two sparse matrices, and the softmax of rows.
+OF_BLOCKS = ["softmax", "softmax_backward", "sampled_addmm", "spgemm"]
+OF_BLOCKS += ["bsr_scatter_mm", "scatter_mm", "scatter_mm_by_config"]
 
 
 def case(make):

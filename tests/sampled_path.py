@@ -5,11 +5,18 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import laid_out
+from far_values import along, full, of_rows, smallest, some_rows
 from path_contract import OUTPUTS, assert_exact, wide
 from sparsegpu._arrays import dtype_of
 from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 from sparsegpu.engines.cuda.paths._sampled import SampledFacts
-from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
+from sparsegpu.testing import (
+    accuracy_bound,
+    assert_close,
+    dense_from_blocks,
+    random_blocks,
+    random_values,
+)
 
 LAYOUTS = ["rows", "columns", "aligned", "skewed", "strided", "backwards", "upside down"]
 
@@ -33,6 +40,11 @@ def stored(dense, pattern, engine):
                 j = indices[b][p]
                 out[b][p] = matrix[i * bm : (i + 1) * bm, j * bn : (j + 1) * bn]
     return out
+
+
+def as_stored(exact, dtype):
+    """Return what a result of a dtype holds of exact values."""
+    return np.clip(exact, -128, 127) if dtype == "int8" else exact
 
 
 class SampledPath:
@@ -73,9 +85,7 @@ class SampledPath:
             b[...] = engine.array(values)
             out = self.call(engine, sparse, a, b, fields=fields, alpha=2, beta=-1)
             exact = 2 * stored(wide(mat1) @ wide(values), out.pattern, engine) - term
-            if case[0] == "int8":
-                exact = np.clip(exact, -128, 127)
-            assert_exact(engine, out.data, exact)
+            assert_exact(engine, out.data, as_stored(exact, case[0]))
 
     def test_cases(self, engine, rng):
         for case in self.CASES:
@@ -108,6 +118,82 @@ class SampledPath:
         where = engine.bsr(parts, sparse.shape)
         out = self.call(engine, where, engine.array(mat1), engine.array(mat2), beta=0)
         assert_exact(engine, out.data, stored(wide(mat1) @ wide(mat2), out.pattern, engine))
+
+    def test_repeated_blocks(self, engine, rng):
+        """Not in order: the values of a block are added up, its product is added once."""
+        for case in (self.CASES[0], self.CASES[-1]):
+            for beta in (0, -1):
+                how = {"density": 0.8, "duplicates": True}
+                sparse, mat1, mat2 = self.operands(engine, rng, case, **how)
+                out = self.call(engine, sparse, *map(engine.array, (mat1, mat2)), beta=beta)
+                assert out.nnzb < sparse.nnzb and out.has_canonical_format
+                parts = map(engine.host, (sparse.data, sparse.indices, sparse.indptr))
+                exact = wide(mat1) @ wide(mat2) + beta * dense_from_blocks(*parts, sparse.shape)
+                exact = stored(exact, out.pattern, engine)
+                assert_exact(engine, out.data, as_stored(exact, case[0]))
+
+    def test_zero_sizes(self, engine, rng):
+        """Nothing is launched (where the inner size is 0 the input is scaled, see there)."""
+        (dtype, (bm, bn)), config = self.CASES[0], {"path": self.NAME}
+        for (rows, columns), density, batch in (
+            ((0, 3), 1, ()),
+            ((3, 0), 1, ()),
+            ((0, 0), 1, ()),
+            ((2, 3), 0, ()),
+            ((2, 3), 0.5, (0,)),
+        ):
+            shape, how = (rows * bm, columns * bn), {"density": density, "batch": batch}
+            sparse = engine.bsr(random_blocks(rng, shape, (bm, bn), dtype=dtype, **how), shape)
+            mats = ((*batch, shape[0], 40), (*batch, 40, shape[1]))
+            mat1, mat2 = (engine.array(random_values(rng, s, dtype)) for s in mats)
+            engine.look(sparse)
+            with engine.runs(None):
+                keywords = {"config": config, "allow_tf32": self.ALLOW_TF32}
+                out = sg.sampled_addmm(sparse, mat1, mat2, **keywords)
+            assert out.shape == (*batch, *shape) and out.data.size == 0
+
+    def test_more_than_two_to_the_31_values(self, engine, rng, room):
+        """Of the input, which becomes the result; those of some block rows are compared."""
+        dtype, (bm, bn) = smallest(self.CASES)
+        counts = along(engine, bm), along(engine, bn)
+        room(engine, counts[0] * counts[1] * bm * bn * dtype_of(dtype).itemsize + 2**32)
+        sparse = full(engine, counts, (bm, bn), dtype)
+        mat1 = random_values(rng, (sparse.shape[0], 32), dtype, small_integers=True)
+        mat2 = random_values(rng, (32, sparse.shape[1]), dtype, small_integers=True)
+        terms = {}
+        for i in some_rows(sparse):
+            terms[i] = random_values(rng, (counts[1], bm, bn), dtype, small_integers=True)
+            of_rows(sparse)[i] = engine.array(terms[i])
+        moved = engine.array(mat1), engine.array(mat2)
+        out = self.call(engine, sparse, *moved, beta=-1, out=sparse)
+        for i, term in terms.items():
+            sums = wide(mat1[i * bm : (i + 1) * bm]) @ wide(mat2)
+            exact = sums.reshape(bm, -1, bn).swapaxes(0, 1) - wide(term)
+            assert_exact(engine, of_rows(out)[i], as_stored(exact, dtype))
+
+    @pytest.mark.parametrize("large, order", [(0, "C"), (1, "C"), (1, "F")])
+    def test_matrices_of_more_than_two_to_the_31_values(self, engine, rng, room, large, order):
+        """Blocks that their first and their last rows, or columns, are multiplied for."""
+        dtype, blocksize = smallest(self.CASES)
+        inner, counts = (1040, [3, 3]) if engine.on_gpu else (40, [3, 3])
+        if engine.on_gpu:
+            counts[large] = 2**31 // (inner * blocksize[large]) + 1
+        (m, n), (bm, bn) = (c * side for c, side in zip(counts, blocksize)), blocksize
+        room(engine, 2 * max(m, n) * inner * dtype_of(dtype).itemsize + 2**32)  # and a copy
+        indptr = engine.xp.ones(counts[0] + 1, "int32")
+        indptr[0], indptr[-1] = 0, 2
+        places = np.array([1, counts[1] - 1], np.int32)
+        blocks = engine.xp.zeros((2, bm, bn), dtype_of(dtype))
+        where = sg.bsr_array((blocks, engine.array(places), indptr), shape=(m, n))
+        mat1 = engine.xp.zeros((m, inner), dtype_of(dtype))
+        mat2 = engine.xp.zeros((inner, n), dtype_of(dtype), order=order)
+        assert not engine.on_gpu or (mat1, mat2)[large].size > 2**31
+        one = random_values(rng, (2, bm, inner), dtype, small_integers=True)
+        two = random_values(rng, (2, inner, bn), dtype, small_integers=True)
+        mat1[:bm], mat1[-bm:] = map(engine.array, one)
+        mat2[:, bn : 2 * bn], mat2[:, -bn:] = map(engine.array, two)
+        out = self.call(engine, where, mat1, mat2, beta=0)
+        assert_exact(engine, out.data, as_stored(wide(one) @ wide(two), dtype))
 
     def test_batches(self, engine, rng):
         case = self.CASES[0]
@@ -200,15 +286,26 @@ class SampledPath:
 
     @pytest.mark.gpu
     def test_in_a_graph_on_a_side_stream(self, cuda_engine, rng):
+        """Captured on the second call, and replayed with other values; K in parts, too."""
         engine, case = cuda_engine, self.CASES[0]
-        sparse, mat1, mat2 = self.operands(engine, rng, case)
-        a, b = laid_out(engine, mat1, "strided"), laid_out(engine, mat2, "skewed")
-        out = sparse.copy()
-        with engine.side_stream() as stream:
-            graph = engine.captured(lambda: self.call(engine, sparse, a, b, beta=0, out=out))
-            for factor in (1, -1, 2):
-                b[...] = engine.array((factor * mat2).astype(mat2.dtype))
-                out.data.fill(0)
-                graph.launch(stream)
-                sums = stored(factor * wide(mat1) @ wide(mat2), out.pattern, engine)
-                assert_exact(engine, out.data, sums)
+        for fields in ({}, *(fields for fields in self.FIELDS if "split_k" in fields)):
+            sparse, *mats = self.operands(engine, rng, case)
+            a, b = (laid_out(engine, x, by) for x, by in zip(mats, ("strided", "skewed")))
+            out = sparse.copy()
+
+            def product(sparse=sparse, a=a, b=b, out=out, fields=fields):
+                return self.call(engine, sparse, a, b, fields=fields, beta=-1, out=out)
+
+            with engine.side_stream() as stream:
+                graph = engine.captured(product)
+                for _ in range(3):
+                    term, mat1, mat2 = (
+                        random_values(rng, x.shape, case[0], small_integers=True)
+                        for x in (sparse.data, a, b)
+                    )
+                    for there, values in zip((sparse.data, a, b), (term, mat1, mat2)):
+                        there[...] = engine.array(values)
+                    out.data.fill(0)
+                    graph.launch(stream)
+                    exact = stored(wide(mat1) @ wide(mat2), out.pattern, engine) - wide(term)
+                    assert_exact(engine, out.data, as_stored(exact, case[0]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+from far_values import along, full, of_rows, some_rows
 from properties import drawn
 from sparsegpu._arrays import dtype_of
 from sparsegpu.testing import assert_close, random_values
@@ -137,6 +140,55 @@ class RowContract:
         arrays = [engine.bsr(parts, shape) for parts in operands]
         first, second = (engine.host(self.call(engine, arrays).data) for _ in range(2))
         assert (first == second).all()
+
+    def test_indices_of_64_bits(self, engine, rng, monkeypatch):
+        monkeypatch.setattr("sparsegpu.pattern.index_dtype", lambda largest: np.dtype(np.int64))
+        for blocksize in (BLOCKS, (2, 130)):
+            shape = (4 * blocksize[0], 30 * blocksize[1])
+            operands = self.draw(rng, shape, blocksize, density=0.5)
+            assert engine.bsr(operands[0], shape).indices.dtype == np.int64
+            self.check(engine, *operands, shape=shape)
+
+    def test_more_than_two_to_the_31_values(self, engine, rng, room):
+        """Of the operands and of the result; some block rows are compared, others hold zeros."""
+        counts, blocksize, dtype = (along(engine, 64),) * 2, (64, 64), "bfloat16"
+        others = len(self.draw(rng, (2, 2), (2, 2))) - 1
+        room(engine, 2 * (others + 2) * (64 * counts[0]) ** 2 + 2**31)
+        first = full(engine, counts, blocksize, dtype)
+        arrays = [first, *(first.with_data(first.data.copy()) for _ in range(others))]
+        shape, drawn_rows = (64, 64 * counts[1]), {}
+        for i in some_rows(first):
+            how = {"density": 1.0, "shuffled": False}
+            drawn_rows[i] = self.draw(rng, shape, blocksize, dtype, **how)
+            for array, parts in zip(arrays, drawn_rows[i]):
+                of_rows(array)[i] = engine.array(parts[0])
+        result = self.call(engine, arrays)
+        for i, operands in drawn_rows.items():
+            got = engine.host(of_rows(result)[i]).swapaxes(0, 1).reshape(shape)
+            assert_close(got, *self.expected(*operands, shape))
+
+    @pytest.mark.gpu
+    def test_in_a_graph_on_a_side_stream(self, cuda_engine, rng):
+        """Captured on the second call, and replayed with other values in the same memory."""
+        engine = cuda_engine
+        for blocksize, dtype in (((16, 16), "float16"), ((3, 5), "float32"), ((2, 130), "float64")):
+            shape = (5 * blocksize[0], 40 * blocksize[1])
+            operands = self.draw(rng, shape, blocksize, dtype, density=0.5, shuffled=False)
+            arrays = self.on_one_pattern(engine, operands, shape)
+            out = arrays[0].copy()
+            with engine.side_stream() as stream:
+                graph = engine.captured(partial(self.call, engine, arrays, out=out))
+                for _ in range(3):
+                    values = [rng.permutation(data.ravel()) for data, *_ in operands]
+                    operands = [
+                        (new.reshape(parts[0].shape), *parts[1:])
+                        for new, parts in zip(values, operands)
+                    ]
+                    for array, parts in zip(arrays, operands):
+                        array.data[...] = engine.array(parts[0])
+                    out.data.fill(0)
+                    graph.launch(stream)
+                    self.compare(engine, out, *operands, shape=shape)
 
     @pytest.mark.parametrize(
         "shape, blocksize", [((0, 4), (2, 2)), ((4, 0), (2, 2)), ((4, 4), (2, 2))]

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import sparsegpu as sg
+from far_values import along, full, of_rows
+from path_contract import SUMS, assert_exact, wide
 from sparsegpu._arrays import dtype_of
 from sparsegpu.engines.cuda import _spgemm_plan
 from sparsegpu.engines.cuda.paths._spgemm import SpgemmFacts
@@ -39,6 +41,11 @@ class SpgemmPath:
     CASES: list  # (dtype, (bm, bk, bn))
     OUTPUTS: list  # (dtype, dtype of the result)
     FIELDS: list = [{}]  # configurations beside the path
+
+    def largest(self):
+        """Return the case whose results need the fewest blocks and bytes for their values."""
+        exact = [case for case in self.CASES if case[0] != "int8"]  # which is cut off at 127
+        return max(exact, key=lambda case: case[1][0] * case[1][2] / dtype_of(case[0]).itemsize)
 
     def operands(self, engine, rng, dtype, sides, counts=(7, 6, 5), **how):
         m, k, n = (count * side for count, side in zip(counts, sides, strict=True))
@@ -113,6 +120,80 @@ class SpgemmPath:
                 for t, s in ((x, (2 * bm, 3 * bk)), (y, (3 * bk, 2 * bn)))
             )
             assert (engine.host(out.toarray()) == x @ y).all()
+
+    def test_indices_of_64_bits(self, engine, rng, monkeypatch):
+        """Of the patterns, and of the pairs that are listed."""
+        more = {"cpu": ["cpu.spgemm"], "cuda": ["cuda._spgemm_plan"]}.get(engine.name, [])
+        for module in ("pattern", *(f"engines.{name}" for name in more)):
+            chosen = f"sparsegpu.{module}.index_dtype"
+            monkeypatch.setattr(chosen, lambda largest: np.dtype(np.int64))
+        dtype, sides = self.CASES[0]
+        a, b, x, y = self.operands(engine, rng, dtype, sides, small_integers=True)
+        assert a.indices.dtype == b.indptr.dtype == np.int64
+        out = self.multiply(engine, a, b, out_dtype=self.OUTPUTS[0][1])
+        assert out.indices.dtype == out.indptr.dtype == np.int64
+        assert_exact(engine, out.toarray(), wide(x) @ wide(y))
+
+    def test_zero_sizes(self, engine, rng):
+        """Nothing is multiplied: of sizes, of blocks that are not there, and of ones that miss."""
+        (dtype, sides), config = self.CASES[0], {"path": self.NAME}
+        for counts, density, batch in (
+            ((0, 2, 2), 1, ()),
+            ((2, 0, 2), 1, ()),
+            ((2, 2, 0), 1, ()),
+            ((2, 2, 2), 0, ()),
+            ((2, 2, 2), 1, (0,)),
+        ):
+            how = {"density": density, "duplicates": False, "batch": batch}
+            a, b, _, _ = self.operands(engine, rng, dtype, sides, counts, **how)
+            with engine.runs(None):
+                out = sg.bsr_spgemm(a, b, config=config)
+            assert out.shape == (*a.shape[:-1], b.shape[-1]) and out.data.size == 0
+        bm, bk, bn = sides
+        one = np.array([0], np.int32)
+        left = np.ones((1, bm, bk), dtype_of(dtype)), one, np.array([0, 1, 1], np.int32)
+        right = np.ones((1, bk, bn), dtype_of(dtype)), one, np.array([0, 0, 1], np.int32)
+        a, b = engine.bsr(left, (2 * bm, 2 * bk)), engine.bsr(right, (2 * bk, 2 * bn))
+        with sg.use_engine(engine.name):
+            out = sg.bsr_spgemm(a, b, config=config)
+        assert out.nnzb == 0 and not engine.host(out.toarray()).any()
+
+    def test_more_than_two_to_the_31_values(self, engine, rng, room):
+        """Of the right operand and of the result; those of some rows are compared."""
+        dtype, (bm, bk, bn) = self.largest()
+        rows, inner, columns = (along(engine, side) for side in (bm, bk, bn))
+        room(engine, 2 * rows * columns * bm * bn * dtype_of(dtype).itemsize + 2**32)
+        b = full(engine, (inner, columns), (bk, bn), dtype)
+        places = np.linspace(0, inner - 1, rows).round().astype(np.int32)
+        data = random_values(rng, (rows, bm, bk), dtype, small_integers=True)
+        parts = data, places, np.arange(rows + 1, dtype=np.int32)
+        a = engine.bsr(parts, (rows * bm, inner * bk))
+        met = {}
+        for i in (0, rows // 2, rows - 1):
+            met[i] = random_values(rng, (columns, bk, bn), dtype, small_integers=True)
+            of_rows(b)[int(places[i])] = engine.array(met[i])
+        out = self.multiply(engine, a, b, out_dtype=dtype)
+        assert not engine.on_gpu or out.size > 2**31
+        for i, values in met.items():
+            assert_exact(engine, of_rows(out)[i], wide(data[i]) @ wide(values))
+
+    def test_a_left_operand_of_more_than_two_to_the_31_values(self, engine, rng, room):
+        """Of which the first and the last block of every row meet one."""
+        dtype, (bm, bk, bn) = self.largest()
+        rows, inner = along(engine, bm), along(engine, bk)
+        room(engine, rows * inner * bm * bk * dtype_of(dtype).itemsize + 2**32)
+        a = full(engine, (rows, inner), (bm, bk), dtype)
+        met = random_values(rng, (rows, 2, bm, bk), dtype, small_integers=True)
+        for which, place in enumerate((0, inner - 1)):
+            of_rows(a)[:, place] = engine.array(met[:, which])
+        data = random_values(rng, (2, bk, bn), dtype, small_integers=True)
+        indptr = np.ones(inner + 1, np.int32)
+        indptr[0], indptr[-1] = 0, 2
+        b = engine.bsr((data, np.zeros(2, np.int32), indptr), (inner * bk, bn))
+        out = self.multiply(engine, a, b, out_dtype=SUMS.get(dtype, dtype))
+        assert out.nnzb == rows
+        exact = (wide(met) @ wide(data)).sum(axis=1)
+        assert_exact(engine, out.data, exact)
 
     def test_pairs_that_are_listed_for_every_product(self, engine, rng, monkeypatch):
         dtype, sides = self.CASES[0]

@@ -60,6 +60,23 @@ def test_scatter_mm(directory, rng, case):
     assert (result == exact).all()
 
 
+@pytest.mark.parametrize("case", [CASES[1], CASES[7], CASES[9]], ids=str)
+def test_accumulators_of_any_strides(directory, rng, case):
+    """With holes, where nothing is written, and the last matrix first."""
+    blocks, others, lists, start, exact = operands_of(rng, case)
+    count, m, n = start.shape
+    memory = np.full((count, 2 * m, 3 * n + 1), 7, start.dtype)
+    sums = memory[::-1, ::2, 1::3]
+    sums[...] = start
+    config = {"path": case[0], **case[-1]}
+    with emulated_scatter_mm(directory) as launched:
+        sparsegpu.scatter_mm(blocks, others, lists, accumulators=sums, config=config)
+    assert launched == {SOURCES[case[0]]: 1}
+    assert (sums == exact).all()
+    sums[...] = 7
+    assert (memory == 7).all()
+
+
 def test_what_does_not_lie_in_vectors_is_not_for_tensor_cores(directory, rng):
     blocks, others, lists, start, exact = operands_of(rng, CASES[4])
     shifted = np.zeros((*others.shape[:-1], others.shape[-1] + 1), others.dtype)[..., 1:]

@@ -10,7 +10,7 @@ import pytest
 
 import sparsegpu as sg
 from in_threads import run_in_threads
-from replay_cases import CASES, canonical, dense
+from replay_cases import CASES, OF_BLOCKS, canonical, dense
 from sparsegpu._arrays import namespace
 from sparsegpu.engines.cuda.runtime.launch import recording
 from sparsegpu.engines.cuda.runtime.replay import Call
@@ -117,6 +117,26 @@ def test_streams_and_captures(operation, cp):
             graph = stream.end_capture()
             graph.launch(stream)
             assert bits(captured) == expected
+
+
+def check_captured(engine, call, values, rng):
+    """Capture the second call, and replay the graph on other values in the same memory."""
+    results = []
+    with engine.side_stream() as stream:
+        graph = engine.captured(lambda: results.append(call()))
+        for _ in range(2):
+            change(values, rng)
+            graph.launch(stream)
+            got = bits(results[-1])
+            with made_anew():
+                assert got == bits(call())
+
+
+@pytest.mark.parametrize("operation", OF_BLOCKS, indirect=True)
+def test_captured_on_the_second_call(cuda_engine, operation, rng):
+    for name, call in {"": operation.call, **operation.others}.items():
+        if name != "of other values":  # which are new memory each time
+            check_captured(cuda_engine, call, operation.values, rng)
 
 
 def test_threads(operation, cp):

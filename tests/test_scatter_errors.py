@@ -12,7 +12,7 @@ def replaced(lists, position, value):
     return (*lists[:position], value, *lists[position + 1 :])
 
 
-@pytest.mark.parametrize("position", [1, 2, 3])
+@pytest.mark.parametrize("position", [1, 2, 3, 4])
 def test_an_index_out_of_range_never_passes(engine, rng, position):
     for name in FORMATS:
         blocks, others, lists, shape = random_case(rng, name, "float32")
@@ -96,6 +96,22 @@ def test_offsets_that_fall(engine, rng, name):
             accumulators=accumulators,
         )
     assert (engine.host(accumulators) == start).all()
+
+
+@pytest.mark.parametrize("position", [3, 4], ids=["p_offsets", "q_offsets"])
+def test_offsets_that_are_no_pairs(engine, rng, position):
+    """Every product is of a block and of a tile of the others."""
+    blocks, others, lists, shape = random_case(rng, "bsr_strided_mm", "float32")
+    start = random_values(rng, shape, "float32")
+    for change in (np.append(lists[position], 0), lists[position][:-1]):
+        accumulators = engine.array(start.copy())
+        wrong = replaced(lists, position, change)
+        operands = engine.array(blocks), engine.array(others), on(engine, wrong)
+        expected = rf"len\(p_offsets\) = {len(wrong[3])} elements, got {len(wrong[4])}"
+        message = f"^scatter_mm: argument 'q_offsets': expected {expected}"
+        with engine.runs(None), pytest.raises(ValueError, match=message):
+            sparsegpu.scatter_mm(*operands, accumulators=accumulators)
+        assert (engine.host(accumulators) == start).all()
 
 
 def test_overlaps_are_found_wherever_they_are(rng):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import sparsegpu as sg
 from in_threads import run_in_threads
 from workspace_cases import CASES
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("short_switch_interval")]
 
 THREADS, ROUNDS = 8, 12
 
@@ -22,15 +21,6 @@ THREADS, ROUNDS = 8, 12
 @pytest.fixture
 def cp(cuda_engine):
     return cuda_engine.xp
-
-
-@pytest.fixture(autouse=True)
-def short_switch_interval():
-    """Let Python go to another thread as often as it can."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual)
 
 
 def external(cp, ptr):

@@ -130,7 +130,10 @@ def _read_strided(
             raise bad_value(
                 function, "c_indices", f"len(r_offsets) + 1 = {tiles + 1} elements", len(c_indices)
             )
-        listed = min(len(arrays["p_offsets"]), len(q_offsets))
+        listed = len(arrays["p_offsets"])
+        if len(q_offsets) != listed:
+            expected = f"len(p_offsets) = {listed} elements"
+            raise bad_value(function, "q_offsets", expected, len(q_offsets))
         _check_offsets(function, "c_indices", c_indices, listed, "p_offsets and q_offsets")
         _check_indices(function, "p_offsets", arrays["p_offsets"], count, "blocks")
         limit = None

@@ -87,8 +87,9 @@ def scatter_mm(
     Raises
     ------
     ValueError
-        An unknown format; an index out of range; offsets that fall; tiles that overlap in part;
-        shapes that do not fit; a ``config``, or a tile, that the operands cannot have.
+        An unknown format; an index out of range; offsets that fall; lists of lengths that do not
+        fit; tiles that overlap in part; shapes that do not fit; a ``config``, or a tile, that the
+        operands cannot have.
     TypeError
         Mixed dtypes or array libraries; index arrays that are not integers.
 

@@ -70,8 +70,10 @@ def test_shares_are_even_where_the_matrices_stay_in_the_cache():
 
 
 def test_where_it_is_not_taken():
-    assert bsr_sampled_addmm_sm90.pays(facts("bfloat16", (64, 64)))
-    assert not bsr_sampled_addmm_sm90.pays(facts("bfloat16", (32, 64)))
+    for dtype, least in (("float16", 32), ("bfloat16", 32), ("int8", 64), ("float32", 64)):
+        assert bsr_sampled_addmm_sm90.pays(facts(dtype, (least, least)))
+        for blocksize in ((least - 8, 128), (128, least - 8)):
+            assert not bsr_sampled_addmm_sm90.pays(facts(dtype, blocksize))
     assert (
         bsr_sampled_addmm_sm90.tile(facts("float16", (64, 64), capability=(10, 0)), Fields())
         is None

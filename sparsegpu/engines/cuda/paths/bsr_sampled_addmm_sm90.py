@@ -35,7 +35,8 @@ _WIDEST = 64  # columns of a unit, and of a box of rows
 _NARROWEST = 16  # columns of a box of rows: a swizzle's 32 bytes
 _SMALLEST_BLOCK = 8  # rows: of fewer, a tile has next to nothing
 _WIDTHS = (128, 256, 384, 512)  # of a tile
-_FASTER = 64  # rows and columns
+#: Rows and columns of a block from which this is faster than mma: of 16-bit types, of others.
+_FASTER_HALVES, _FASTER = 32, 64
 #: Bytes of the matrices that stay in the L2. Of larger ones, thread blocks work on few block rows
 #: at a time; of smaller ones each has an even share of all, and few tiles of it are narrow ones.
 _IN_CACHE, _FEW_UNITS = 40 << 20, 8
@@ -47,7 +48,7 @@ _TILE_BYTES = 64  # that say which tile a stage is of
 
 def pays(f: SampledFacts) -> bool:
     """Return whether blocks are large enough to be faster than by mma."""
-    return min(f.blocksize) >= _FASTER
+    return min(f.blocksize) >= (_FASTER_HALVES if f.dtype.itemsize == 2 else _FASTER)
 
 
 def worth_measuring(f: SampledFacts) -> bool:
