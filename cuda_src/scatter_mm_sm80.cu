@@ -1,5 +1,5 @@
-// Products of pairs of 16-bit blocks, added where index lists say, on tensor cores through mma.sync
-// (8.0 and later).
+// Products of pairs of blocks, added where index lists say, on tensor cores through mma.sync (8.0
+// and later): bfloat16, float16 and int8.
 //
 // The idea is that of scatter_mm_simt.cu, to be read first: the products of a tile's pairs, laid
 // end to end, are one long sum. Here its terms go through shared memory TILE_K at a time, in a
@@ -7,9 +7,10 @@
 // ones, all threads look up the same places, a slice before its copies. What a tile holds beyond
 // the block's rows, beyond Ns or beyond the last term is zero.
 //
-// Blocks and others are copied in 16-byte vectors of their rows, so KS is a multiple of eight and
-// rows begin at multiples of 16 bytes. Where a pair's other begins at another column than a
-// multiple of eight, its elements are copied one by one.
+// Blocks and others are copied in 16-byte vectors of their rows, so a row of a block is a whole
+// number of them, and rows begin at multiples of 16 bytes. Where a pair's other begins between such
+// places, its elements are copied one by one. Others of int8 are transposed on the way, four
+// columns of four rows at a time.
 //
 // The sums pass through shared memory, so that accumulators are read and written in vectors, too,
 // where their rows allow it: some are read before the first is written.
@@ -17,11 +18,10 @@
 // -DT, -DINDEX, -DFORMAT, -DOUT, -DEPILOGUE, -DGROUP_SIZE as in scatter_mm_simt.cu; -DKS columns of
 // a block; -DTILE_M, -DTILE_N outputs of a thread block, shared by WARPS_M x WARPS_N warps;
 // -DTILE_K terms of a slice; -DSTAGES.
-#include "common/cp_async_pipeline.cuh"
+#include "common/dense_tile_cp_async.cuh"
 #include "common/kernel_epilogue.cuh"
 #include "common/pair_sum.cuh"
 #include "common/scatter_store.cuh"
-#include "common/warp_mma.cuh"
 
 using namespace sparsegpu;
 
@@ -29,7 +29,7 @@ typedef Acc<T>::type A;
 constexpr ListFormat LIST_FORMAT = ListFormat::FORMAT;
 typedef PairSum<LIST_FORMAT> Pairs;
 
-constexpr int VECTOR = 8;  // elements of a 16-byte copy
+constexpr int VECTOR = 16 / sizeof(T);  // elements of a 16-byte copy
 constexpr int THREADS = 32 * WARPS_M * WARPS_N;
 constexpr int WARP_M = TILE_M / WARPS_M, WARP_N = TILE_N / WARPS_N;
 // A slice is a part of a pair, or some pairs: then all threads look up the same few places.
@@ -40,11 +40,12 @@ constexpr int REGISTERS = WARP_M * WARP_N > 1024 ? 256 : WHOLE_PAIRS && PAIRS ==
 constexpr int RESIDENT = 65536 / (REGISTERS * THREADS);
 // Each warp stages sixteen rows of sums where the stages were.
 constexpr int STAGING_PITCH = WARP_N + 8;
-static_assert(sizeof(T) == 2 && KS % VECTOR == 0, "a vector lies within one block");
+static_assert(KS % VECTOR == 0, "a vector lies within one block");
 static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "a warp multiplies 16 x 16 outputs at a time");
 
-typedef OperandTile<T, TILE_M, TILE_K, true> Left;    // by row
-typedef OperandTile<T, TILE_N, TILE_K, false> Right;  // by k, as others lie
+typedef OperandTile<T, TILE_M, TILE_K, true> Left;  // by row
+typedef OperandTile<T, TILE_N, TILE_K, sizeof(T) == 1>
+    Right;  // by k, as others lie; int8 by column
 constexpr int STAGE_BYTES = Left::BYTES + Right::BYTES;
 typedef WarpOutputs<A, WARP_M, WARP_N, WARPS_N> Outputs;
 typedef OutputMatrix<KernelEpilogue<A, OUT>> Accumulators;
@@ -107,7 +108,15 @@ struct Operands {
     share_copies<THREADS, TILE_K / VECTOR, TILE_M>([&](int, int y, int c) {
       cp_async<16>(stage + Left::offset(y + c, x), left + (y + c) * blocks.row, y + c < there);
     });
-    unsigned char* to = stage + Left::BYTES;
+    if constexpr (sizeof(T) == 1)
+      transpose_right(stage + Left::BYTES, start, here);
+    else
+      load_right(stage + Left::BYTES, start, here);
+  }
+
+  // Copy the rows of others that the slice's terms meet, as they lie ...
+  __device__ __forceinline__ void load_right(unsigned char* to, long long start, int here) const {
+    const T* unused;
     share_copies<THREADS, TILE_N / VECTOR, TILE_K>([&](int vector, int y, int c) {
       constexpr int DOWN = THREADS / (TILE_N / VECTOR);  // y is less
       const int n = vector * VECTOR;
@@ -133,14 +142,38 @@ struct Operands {
       }
     });
   }
+
+  // ... or transposed.
+  __device__ __forceinline__ void transpose_right(unsigned char* to, long long start,
+                                                  int here) const {
+    transpose_bytes<Right, TILE_N, TILE_K, THREADS>(to, [&](int k, int n) {
+      const int count = k < here ? min(columns - n, 4) : 0;
+      if (count <= 0) return 0u;
+      const T *right, *unused;
+      if constexpr (WHOLE_PAIRS) {
+        const int pair = PAIRS == 1 ? 0 : k / KS;
+        right = choose(right_at, pair) + (k - pair * KS) * others.row + n;
+      } else {
+        long long term = start + k;
+        locate(term, unused, right);
+        right += term * others.row + n;
+      }
+      if (count == 4 && reinterpret_cast<unsigned long long>(right) % 4 == 0)
+        return *reinterpret_cast<const unsigned*>(right);
+      unsigned word = 0;
+      for (int i = 0; i < count; ++i)
+        word |= unsigned(reinterpret_cast<const unsigned char*>(right)[i]) << (8 * i);
+      return word;
+    });
+  }
 };
 
-// Add the products of one slice, sixteen terms at a time.
+// Add the products of one slice, 32 bytes of k at a time.
 __device__ __forceinline__ void multiply(Outputs& outputs, const unsigned char* stage) {
   const FragmentLoader<Left, SixteenRows> rows(stage, outputs.row);
   const FragmentLoader<Right, SixteenColumns> columns(stage + Left::BYTES, outputs.col);
 #pragma unroll
-  for (int step = 0; step < TILE_K / 16; ++step) {
+  for (int step = 0; step < TILE_K * int(sizeof(T)) / 32; ++step) {
     unsigned a[WARP_M / 16][4];
 #pragma unroll
     for (int i = 0; i < WARP_M / 16; ++i) rows.load(a[i], 16 * i, 2 * step);

@@ -26,6 +26,9 @@ CASES = [
     ),
     ("mma", "bsr_strided_mm", "float16", "float16", (16, 16), 12, 3, {}),  # off the vectors
     ("mma", "bsr_strided_mm_compressed", "bfloat16", "bfloat16", (16, 16), 16, 3, {}),
+    ("mma", "scatter_mm", "int8", "int32", (20, 48), 40, 1, {}),
+    ("mma", "bsr_strided_mm", "int8", "int32", (80, 16), 36, 2, {}),
+    ("mma", "bsr_strided_mm_compressed", "int8", "float32", (16, 128), 24, 3, {"stages": 2}),
     ("wgmma", "scatter_mm", "bfloat16", "bfloat16", (64, 64), 64, 1, {}),
     # several parts a tile, and panels that are part empty
     ("wgmma", "bsr_strided_mm", "float16", "float32", (128, 64), 200, 2, {"tile_n": 128}),

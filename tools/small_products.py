@@ -42,7 +42,7 @@ def _products() -> Iterator[tuple[str, Prepare]]:
         yield f"bsr_spgemm {dtype}", partial(_spgemm, dtype)
         for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):
             yield f"scatter_mm {name} {dtype}", partial(_scatter_mm, name, dtype, "simt")
-            if dtype in {"float16", "bfloat16"}:
+            if dtype in {"float16", "bfloat16", "int8"}:
                 yield f"scatter_mm_sm80 {name} {dtype}", partial(_scatter_mm, name, dtype, "mma")
         yield f"bsr_scatter_mm {dtype}", partial(_bsr_scatter_mm, dtype)
     for name in ("bsr_strided_mm_compressed", "scatter_mm", "bsr_strided_mm"):

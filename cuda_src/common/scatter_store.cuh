@@ -30,9 +30,11 @@ struct TileAccumulators {
   // lines of PITCH; some accumulators are read before the first is written.
   template <int WIDTH, int PITCH, typename A>
   __device__ __forceinline__ void add(const A* sums, int row, int col) const {
-    constexpr int ACROSS = WIDTH / VECTOR, SHARE = 16 * ACROSS / 32;  // vectors of a lane
     const int lane = threadIdx.x % 32;
-    if (vectors) {
+    // Integers go through the epilogue, where sums do not wrap.
+    constexpr bool FLOATING = A(0.5f) != A(0);
+    if (FLOATING && vectors) {
+      constexpr int ACROSS = WIDTH / VECTOR, SHARE = FLOATING ? 16 * ACROSS / 32 : 1;  // of a lane
       Pack<Out, VECTOR> values[SHARE];
       const auto place = [&](int i, auto use) {
         const int m = (lane + 32 * i) / ACROSS, n = (lane + 32 * i) % ACROSS * VECTOR;

@@ -15,15 +15,20 @@ class TestPath(ScatterPath):
         ("bfloat16", (20, 24), 40, 1),  # tiles of more than rows and columns
         ("float16", (16, 16), 24, 2),  # columns off the tile
         ("bfloat16", (144, 16), 72, 2),  # several tiles a block
+        ("int8", (64, 128), 64, 1),
+        ("int8", (20, 48), 40, 2),
+        ("int8", (16, 16), 23, 2),
     ]
     OUTPUTS = [("float16", "float32"), ("bfloat16", "float32"), ("bfloat16", "float16")]
+    OUTPUTS += [("int8", out) for out in ("int32", "int8", "float32", "bfloat16")]
     FIELDS = [{}, {"tile_m": 16, "tile_n": 32, "stages": 2}, {"tile_m": 32, "stages": 3}]
     TILES = {"TILE_M": 64, "TILE_N": 64, "GROUP_SIZE": 2}
 
 
 @pytest.mark.parametrize("blocksize", [(15, 16), (16, 8), (16, 20)])
 def test_what_it_does_not_take(blocksize):
-    assert scatter_mm_sm80.tile(facts("float16", blocksize), Fields()) is None
+    for dtype in ("float16", "int8"):
+        assert scatter_mm_sm80.tile(facts(dtype, blocksize), Fields()) is None
 
 
 def test_rows_at_odd_addresses_and_wrong_fields():

@@ -43,7 +43,8 @@ class ScatterFacts:
     terms : float
         Of a sum, on average: the columns of the blocks that a tile has.
     vectors : bool
-        Rows of blocks and others begin at multiples of 16 bytes, and their elements are contiguous.
+        Elements of rows of blocks and others are contiguous, and rows begin at multiples of 16
+        bytes; those of int8 others, which are not copied in vectors, may begin anywhere.
     group_size : int
         What the lists ask for.
     """
@@ -112,13 +113,15 @@ class Scatter:
     def facts(self) -> ScatterFacts:
         """Return what the tile depends on."""
         operands = self.blocks, self.others
+        in_vectors = operands[:1] if self.dtype.itemsize == 1 else operands
+        contiguous = all(a.strides[-1] == a.itemsize for a in operands)
         return ScatterFacts(
             form=self.form,
             dtype=self.dtype,
             blocksize=self.blocks.shape[1:],
             columns=self.columns,
             terms=self.pairs / max(self.tiles, 1) * self.blocks.shape[2],
-            vectors=all(a.strides[-1] == a.itemsize and aligned(a, 16) for a in operands),
+            vectors=contiguous and all(aligned(a, 16) for a in in_vectors),
             group_size=self.group_size,
         )
 

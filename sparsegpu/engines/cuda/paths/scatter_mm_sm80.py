@@ -1,6 +1,7 @@
-"""Products of 16-bit blocks, added where lists say, on tensor cores (``scatter_mm_sm80.cu``).
+"""Products of blocks, added where lists say, on tensor cores (``scatter_mm_sm80.cu``).
 
-Blocks of 16 rows and columns or more, their columns a multiple of 8; rows aligned to 16 bytes.
+16-bit floats and int8: blocks of 16 rows and columns or more, rows of a whole number of 16-byte
+vectors, aligned to them.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from ._tile import Tile
 
 NAME = "mma"
 SOURCES = ("scatter_mm_sm80",)
-DTYPES, ARCHS = HALVES, PORTABLE
+DTYPES, ARCHS = (*HALVES, "int8"), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
 _SMALLEST_BLOCK = 16  # rows and columns that are worth a fragment
-_VECTOR = 8
 _ROWS, _COLUMNS = (16, 32, 64), (32, 64, 128)
 
 facts, examples, epilogues = Scatter.facts, _scatter.examples, _scatter.epilogues
@@ -43,13 +43,13 @@ def tile(f: ScatterFacts, fields: Fields) -> Tile | None:
     (64, 32, 128)
     """
     ms, ks = f.blocksize
-    if min(ms, ks) < _SMALLEST_BLOCK or ks % _VECTOR or not f.vectors:
+    if min(ms, ks) < _SMALLEST_BLOCK or ks * f.dtype.itemsize % 16 or not f.vectors:
         return None
     tile_m = fields.pick("tile_m", _smallest(ms, _ROWS), _ROWS)
     # Few rows leave registers for many columns.
     usual = _smallest(f.columns, _COLUMNS if tile_m == _ROWS[0] else _COLUMNS[:-1])
     tile_n = fields.pick("tile_n", usual, _COLUMNS)
-    tile_k = 64 if ks % 64 == 0 else 32
+    tile_k = (64 if ks * f.dtype.itemsize % 128 == 0 else 32) * 2 // f.dtype.itemsize
     stages = fields.pick("stages", 3, (2, 3, 4))
     warps_m, warps_n = max(tile_m // 32, 1), 2
     names = {
