@@ -35,10 +35,12 @@ _INDEX = """# Gallery
 
 Each page has one message, a picture, and a number that is held to the accuracy bound. The data are
 real, or come from the equations of a real problem, but where time is the message: the matrices of
-[the masks](attention_masks), [the kernels](fast_kernel) and [the roofline](tune_and_roofline) have
-random values, which change no time. They are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for this
-site. [Install](../install.md#the-gallery) says how to run or open one. Where it was recorded on a
-GPU, that output is in tabs beside NumPy's.
+[the masks](attention_masks.ipynb), [the kernels](fast_kernel.ipynb) and
+[the roofline](tune_and_roofline.ipynb) have random values, which change no time.
+
+The pages are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for
+this site. [Install](../install.md#the-gallery) says how to run or open one. Where a page was
+recorded on a GPU, that output is in tabs beside NumPy's.
 
 ::::{grid} 1 2 3 3
 :gutter: 3
