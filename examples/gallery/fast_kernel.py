@@ -140,10 +140,10 @@ plt.show()
 # %% [markdown]
 # ## Measured here: a point for each step
 #
-# One product of 16 x 16 blocks, at a density of .25, by each step that this machine has: on a GPU
-# in bfloat16, the formula on its host; on a CPU in float32, by the formula and by the library's CPU
-# engine, which takes the place of the kernels. The sloping roof is the bandwidth of a copy, the
-# flat one the rate of a dense product.
+# One product of 16 x 16 blocks, at a density of .25, by each step that this machine has. With a GPU
+# it is of bfloat16, and the formula runs on the host. Without one it is of float32, and the
+# library's CPU engine takes the place of the kernels. The sloping roof is the bandwidth of a copy,
+# the flat one the rate of a dense product.
 
 # %%
 n, columns = (1024, 256) if xp is np else (4096, 4096)
