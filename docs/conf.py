@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import itables
+from sphinx.addnodes import pending_xref
 
 from sparsegpu import __version__
 
@@ -33,10 +34,20 @@ extensions = [
 exclude_patterns = ["_build", "_ext", "_inventories", "_templates"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `bsr_array` in a docstring is a link
+nitpicky = True  # what is named is found
+nitpick_ignore = {  # of signatures; users make none of them
+    ("py:class", "sparsegpu.kernels.config.Meta"),  # what functions of a kernel get: a Mapping
+    ("py:class", "sparsegpu.ops._product_24.Half"),  # what an operation of ours reads
+    ("py:class", "sparsegpu.semi_structured.layout.Halves"),
+}
+ALIASES = {  # as signatures name a class, and as its own documentation does
+    "np.dtype": "numpy.dtype",
+    "numpy.random._generator.Generator": "numpy.random.Generator",
+}
 autosummary_generate = True
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
-autodoc_default_options = {"members": True, "inherited-members": True}
+autodoc_default_options = {"members": True, "inherited-members": True, "undoc-members": True}
 toc_object_entries_show_parents = "hide"  # bsr_array.aslinearoperator() is wider than its column
 autodoc_preserve_defaults = True  # xp=numpy, not the path of the module
 
@@ -104,6 +115,17 @@ def escape_batches(app, what, name, obj, options, lines):
     lines[:] = "".join(parts).split("\n")
 
 
+def show_defaults(app, what, name, obj, options, signature, returned):
+    """Show what a dataclass makes anew as an ellipsis: Sphinx cannot read its <factory>."""
+    return (signature.replace("<factory>", "..."), returned) if signature else None
+
+
+def name_in_public(app, doctree):
+    """Name a class as its documentation does, so that the link is found."""
+    for node in doctree.findall(pending_xref):
+        node["reftarget"] = ALIASES.get(node.get("reftarget"), node.get("reftarget"))
+
+
 def shorten_titles(app, page, source):
     """Leave the package's name out of the titles of the API's pages: it breaks the side column."""
     if page.startswith("api/generated/"):
@@ -119,5 +141,7 @@ def add_data_tables(app, page, template, context, doctree):
 
 def setup(app):
     app.connect("autodoc-process-docstring", escape_batches, priority=400)
+    app.connect("autodoc-process-signature", show_defaults)
+    app.connect("doctree-read", name_in_public)
     app.connect("source-read", shorten_titles)
     app.connect("html-page-context", add_data_tables)

@@ -55,7 +55,7 @@ def _run(arguments: list[str] | None) -> int:
         description="Block-sparse (BSR) and 2:4 linear algebra for CuPy and NumPy.",
     )
     parser.add_argument("--version", action="version", version=f"sparsegpu {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command")
     doctor = add_command(commands, "doctor", "say what was found, what works and what to mend")
     demo = add_command(commands, "demo", "solve a real problem and prune a real network")
     demo.add_argument(

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from . import _install
 from ._checks import bad_type, bad_value, kind_of, not_offered, shown
 from ._protocols import Sparse
 
@@ -224,8 +225,7 @@ def import_cupy(function: str, why: str) -> ModuleType:
         import cupy
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"{function}: {why}, and CuPy is not installed; "
-            "pip install 'sparsegpu[cuda13]' (or [cuda12])"
+            f"{function}: {why}, and CuPy is not installed; {_install.for_cuda()}"
         ) from error
     return cupy
 
@@ -236,7 +236,7 @@ def import_scipy(function: str) -> ModuleType:
         import scipy.sparse
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"{function}: SciPy is not installed; pip install 'sparsegpu[cpu]'"
+            f"{function}: SciPy is not installed; {_install.with_extra('cpu')}"
         ) from error
     return scipy.sparse
 

@@ -12,11 +12,11 @@ import pytest
 
 import sparsegpu
 from conftest import NO_GPU
+from fake_driver import Driver, no_cupy
 from sparsegpu.__main__ import main
 from sparsegpu._arrays import cupy_installed
 from sparsegpu.benchmark.elasticity import cantilever, element_stiffness
-from sparsegpu.cli import demo, doctor, table
-from sparsegpu.cli.table import print_table
+from sparsegpu.cli import demo, doctor
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import assert_close
 
@@ -93,26 +93,6 @@ def test_pictures_need_matplotlib(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main(["bench", "--plot", str(tmp_path / "picture.png")])
     assert "needs matplotlib: pip install" in capsys.readouterr().err
-
-
-def no_cupy(monkeypatch, driver):
-    """Make doctor see no CuPy, and a driver (None: none) in place of the machine's."""
-    monkeypatch.setattr(doctor, "cupy_installed", lambda: False)
-    monkeypatch.setattr(doctor, "_cuda_driver", lambda: driver)
-
-
-class Driver:
-    """A CUDA driver with so many devices, whose start returns a status."""
-
-    def __init__(self, devices=0, status=0):
-        self.devices, self.status = devices, status
-
-    def cuInit(self, flags):
-        return self.status
-
-    def cuDeviceGetCount(self, count):
-        count._obj.value = self.devices
-        return 0
 
 
 @pytest.mark.parametrize("driver", [None, Driver(0), Driver(status=100)])
@@ -201,14 +181,6 @@ def test_info_judges_nothing(capsys, monkeypatch):
     told = json.loads(capsys.readouterr().out)
     assert told["sparsegpu"].startswith(sparsegpu.__version__)
     assert "1 CUDA device" in told["CuPy"]
-
-
-def test_advice_holds_in_a_checkout_that_is_not_installed(monkeypatch):
-    monkeypatch.setattr(doctor, "_version", lambda name: "0.2")
-    assert doctor._install("cuda13") == "pip install 'sparsegpu[cuda13]'"
-    monkeypatch.setattr(doctor, "_version", lambda name: "missing")
-    root = Path(sparsegpu.__file__).parents[1]
-    assert doctor._install("cuda13") == f"pip install -e '{root}[cuda13]'"
 
 
 # -- standard output, files ------------------------------------------------------------------------
@@ -344,50 +316,3 @@ def test_demo_on_the_gpu(cuda_engine, capsys):
 def test_demo_refuses_a_gpu_that_is_not_there():
     with pytest.raises(SystemExit, match="no GPU"):
         main(["demo", "--device", "gpu"])
-
-
-# -- tables ----------------------------------------------------------------------------------------
-
-ROWS = [{"product": "[ours]", "ms": "1.5"}, {"product": "SciPy", "ms": "12"}]
-
-
-def test_a_table_that_is_piped_is_plain(capsys):
-    print_table(ROWS, "Title")
-    assert capsys.readouterr().out == "Title\nproduct   ms\n[ours]   1.5\nSciPy     12\n\n"
-    print_table([])
-    assert capsys.readouterr().out == ""
-
-
-@pytest.mark.parametrize("installed", [True, False])
-def test_a_table_on_a_terminal(installed, capsys, monkeypatch):
-    if installed:
-        pytest.importorskip("rich")
-    else:
-        found = table.importlib.util.find_spec
-        monkeypatch.setattr(
-            table.importlib.util, "find_spec", lambda n: None if n == "rich" else found(n)
-        )
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("COLUMNS", "60")
-    print_table(ROWS, "Title")
-    printed = capsys.readouterr().out
-    assert all(cell in printed for row in ROWS for cell in row.values())
-    assert ("\x1b[" in printed or "─" in printed) is installed
-
-
-@pytest.mark.parametrize("columns", [20, 60, 90, 200])
-def test_a_table_on_a_narrow_terminal_is_whole(columns, capsys, monkeypatch):
-    pytest.importorskip("rich")
-    row = {
-        "case": "float64 3x3 d=0.005 6144x6144x1",
-        **{"ours, ms": "0.6493", "NumPy dense, ms": "72.74", "over NumPy dense": "112.03"},
-        **{"error / bound": "0.02", "same bits": "yes"},
-    }
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "dumb")
-    monkeypatch.setenv("COLUMNS", str(columns))
-    print_table([row, {**row, "ours, ms": "1234.5"}])
-    words = capsys.readouterr().out.split()
-    for name, cell in [*row.items(), ("ours, ms", "1234.5")]:
-        assert {*name.split(), *cell.split()} <= {*words}

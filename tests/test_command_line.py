@@ -18,6 +18,7 @@ BAD = {
     "no command": "",
     "an unknown command": "nope",
     "an unknown option": "doctor --nope",
+    "an unknown option alone": "--nope",
     "an option too many": "info extra",
     "an unknown choice": "demo --size huge",
     "an unknown section": "bench --only nope",
@@ -61,6 +62,14 @@ def test_the_line_of_a_bad_number_says_what_is_expected(capsys):
             main(words.split())
         said = capsys.readouterr().err
         assert "expected" in said and f"got '{words.split()[2]}'" in said and "--help" in said
+
+
+@pytest.mark.parametrize("words", ["--nope", "-x", "--nope doctor"])
+def test_an_unknown_option_is_named_before_a_command_is_missed(words, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and words.split()[0] in line and "required" not in line
 
 
 @pytest.mark.parametrize("words", ["doctor --nope", "info extra", "tune --show 3"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,3 +78,15 @@ def test_a_notebook_runs(name, tmp_path):
     if ran.stderr.startswith("skipped: "):
         pytest.skip(ran.stderr.strip())
     assert ran.returncode == 0, ran.stderr
+
+
+def test_a_gallery_that_takes_too_long_is_refused(monkeypatch):
+    for needed in ("jupytext", "nbclient", "sphinx"):
+        pytest.importorskip(needed)
+    monkeypatch.syspath_prepend(str(GALLERY.parents[1] / "docs" / "_ext"))
+    notebooks = importlib.import_module("notebooks")
+    ran = {f"page_{s}": SimpleNamespace(metadata={"seconds": s}) for s in (5.0, 200.0, 90.0, 7.0)}
+    ran["left_out"] = None
+    notebooks.check_time(479.0, ran)
+    with pytest.raises(Exception, match=r"took 481 s, not 480; slowest: page_200.0 200 s, page_90"):
+        notebooks.check_time(481.0, ran)

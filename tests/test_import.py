@@ -65,7 +65,7 @@ except ImportError as error:
     print(error)
 """
     lines = run(code).splitlines()
-    install = "pip install 'sparsegpu[cpu]'"
+    install = f"pip install -e '{Path(sparsegpu.__file__).parents[1]}[cpu]'"
     assert lines == [
         "sparsegpu: without numba and scipy NumPy arrays are computed by the engine 'reference', "
         f"which is slow; {install}",

@@ -33,10 +33,15 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse what is not known here: argparse would leave it to the parser of all commands."""
+        """Refuse what is not known here: argparse would leave it to the parser of all commands.
+
+        Only then a command that is missing, which argparse would blame first.
+        """
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if getattr(known, "command", "") is None:
+            self.error("the following arguments are required: command")
         return known, unknown
 
     def _print_message(self, message: str, file: Any = None) -> None:

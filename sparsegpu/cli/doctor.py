@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _install
 from .._arrays import cupy_installed
 from .._cache import cache_directory, why_not_used
 from .._version import __version__
@@ -33,6 +34,7 @@ from ..engines.cuda.runtime.source import source_names, source_root
 from ..engines.cuda.support import kernels
 from ..engines.cusparselt import availability
 from .arguments import report
+from .table import print_table
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Finding:
 
 
 _REPORT = "report this with the text above"
+_CUDA_EXTRA = f"{_install.for_cuda()}; CUDA 13 needs driver 580 or later"
 _CUDA_NO_DEVICE, _CUDA_STUB = 100, 34  # CUresult, of cuInit
 
 
@@ -57,13 +60,13 @@ def run(*, json_path: str | None = None) -> int:
         if cupy_installed():
             on_gpu = [_cupy, _driver, _devices, _nvrtc, _headers, _kernels, _launch, _cusparselt]
         findings = [*on_numpy, *_checked(on_gpu)]
-        width = max(len(f.what) for f in findings)
+        rows = []
         for f in findings:
-            print(f"{'ok  ' if f.ok else 'FAIL'}  {f.what.ljust(width)}  {f.text}")
+            rows.append({"": "ok" if f.ok else "FAIL", "part": f.what, "found": f.text})
             if not f.ok:
-                print(f"{'':{width + 6}}  fix: {f.fix}")
+                rows.append({"": "", "part": "", "found": f"fix: {f.fix}"})
+        print_table(rows)
         works = all(f.ok for f in findings)
-        print()
         if not on_numpy[-1].ok:
             print("NumPy arrays cannot be computed with here yet.")
         elif not works:
@@ -81,9 +84,9 @@ def info(*, json_path: str | None = None) -> int:
     """Print what is installed and where, for a report of a fault; nothing is computed or judged."""
     with report(json_path) as content:
         gpu = [_cupy, _driver, _devices] if cupy_installed() else [_no_cupy]
-        for f in [_python(), _libraries(), _engine_on_host(), _sources(), _cache(), *_checked(gpu)]:
-            print(f"{f.what.ljust(14)}  {f.text}")
-            content[f.what] = f.text
+        here = [_python(), _libraries(), _engine_on_host(), _sources(), _cache(), *_checked(gpu)]
+        print_table([{"part": f.what, "found": f.text} for f in here])
+        content |= {f.what: f.text for f in here}
     return 0
 
 
@@ -95,17 +98,6 @@ def _checked(checks: list[Callable[[], Finding]]) -> list[Finding]:
         if not findings[-1].ok:
             break
     return findings
-
-
-def _install(extra: str) -> str:
-    """Return the command that adds an extra, wherever this package runs from."""
-    if _version("sparsegpu") != "missing":
-        return f"pip install 'sparsegpu[{extra}]'"
-    return f"pip install -e '{Path(__file__).parents[2]}[{extra}]'"  # a checkout
-
-
-def _cuda_extra() -> str:
-    return f"{_install('cuda13')} (driver 580 or later), or the extra cuda12"
 
 
 def _python() -> Finding:
@@ -133,7 +125,9 @@ def _engine_on_host() -> Finding:
     versions = {name: _version(name) for name in ("numba", "scipy")}
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
     if "missing" in versions.values():
-        return Finding("NumPy engine", f"reference, which is slow ({text}); {_install('cpu')}")
+        return Finding(
+            "NumPy engine", f"reference, which is slow ({text}); {_install.with_extra('cpu')}"
+        )
     return Finding("NumPy engine", f"cpu ({text})")
 
 
@@ -141,9 +135,10 @@ def _sources() -> Finding:
     try:
         return Finding("kernel sources", f"{len(source_names())} in {source_root()}")
     except FileNotFoundError as error:
-        return Finding(
-            "kernel sources", str(error), False, "pip install --force-reinstall sparsegpu"
-        )
+        fix = _install.again()
+        if os.environ.get("SPARSEGPU_CUDA_SRC"):  # what was installed is not looked at
+            fix = "unset SPARSEGPU_CUDA_SRC, or let it name a directory of kernel sources"
+        return Finding("kernel sources", str(error), False, fix)
 
 
 def _cache() -> Finding:
@@ -189,7 +184,7 @@ def _no_cupy() -> Finding:
     found = _device_of_driver()
     if found is None:
         return Finding("GPU", "none")
-    return Finding("CuPy", f"not installed, for {found}", False, _cuda_extra())
+    return Finding("CuPy", f"not installed, for {found}", False, _CUDA_EXTRA)
 
 
 def _cuda_driver() -> Any:
@@ -219,9 +214,9 @@ def _cupy() -> Finding:
     try:
         import cupy
     except ImportError as error:
-        return Finding("CuPy", f"cannot be imported: {error}", False, _cuda_extra())
+        return Finding("CuPy", f"cannot be imported: {error}", False, _CUDA_EXTRA)
     version = tuple(int(n) for n in cupy.__version__.split(".")[:2])
-    return Finding("CuPy", cupy.__version__, version >= (14, 2), _cuda_extra())
+    return Finding("CuPy", cupy.__version__, version >= (14, 2), _CUDA_EXTRA)
 
 
 def _driver() -> Finding:
@@ -263,16 +258,16 @@ def _nvrtc() -> Finding:
         major, minor = nvrtc_version()
         archs = ", ".join(str(a) for a in supported_architectures() if a >= 80)
     except (ImportError, RuntimeError) as error:  # missing binding, or a library it cannot load
-        return Finding("NVRTC", str(error), False, _cuda_extra())
+        return Finding("NVRTC", str(error), False, _CUDA_EXTRA)
     text = f"{major}.{minor}, compiles for {archs}"
-    return Finding("NVRTC", text, (major, minor) >= (12, 9), _cuda_extra())
+    return Finding("NVRTC", text, (major, minor) >= (12, 9), _CUDA_EXTRA)
 
 
 def _headers() -> Finding:
     try:
         return Finding("CUDA headers", ", ".join(include_paths()))
     except FileNotFoundError as error:
-        return Finding("CUDA headers", str(error), False, _cuda_extra())
+        return Finding("CUDA headers", str(error), False, _CUDA_EXTRA)
 
 
 def _kernels() -> Finding:

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Literal
 
+_STYLES = {"ok": "green", "FAIL": "bold red"}  # cells that judge
+
 
 def print_table(rows: Sequence[dict[str, str]], title: str = "") -> None:
     """Print rows of cells under their keys; nothing for no rows.
@@ -58,7 +60,7 @@ def _print_rich(rows: Sequence[dict[str, str]], title: str) -> None:
         side: Literal["left", "right"] = "right" if _is_of_numbers(rows, key) else "left"
         table.add_column(Text(key), justify=side, width=width)
     for row in rows:
-        table.add_row(*(Text(row[key]) for key in rows[0]))
+        table.add_row(*(Text(row[key], style=_STYLES.get(row[key], "")) for key in rows[0]))
     console.print(table)
 
 

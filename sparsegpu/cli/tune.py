@@ -12,10 +12,11 @@ from ..bsr.elements import check_divides
 from ..engines.cuda.paths._fields import MODEL
 from ..engines.cuda.winners import Winner, forget, users_winners
 from ..kernels.winners import forget as forget_kernels
-from ..tuning.progress import line
+from ..tuning.progress import fields
 from ..tuning.tune import tune
 from .arguments import INTERRUPTED, new_file, number, write_file
 from .demo import choose_library
+from .table import print_table
 
 Size = tuple[int, int, int]
 _LARGEST_BLOCK = 256
@@ -116,8 +117,7 @@ def run(
                 status = INTERRUPTED
                 break
     winners = users_winners()
-    for winner in winners:
-        print(described(winner))
+    print_table([described(winner) for winner in winners])
     if show and not winners:
         print("nothing tuned yet: python -m sparsegpu tune --shape M K N")
     if export:
@@ -127,12 +127,16 @@ def run(
     return status
 
 
-def described(winner: Winner) -> str:
-    """Return a winner in one line."""
+def described(winner: Winner) -> dict[str, str]:
+    """Return a winner as a row of a table."""
     family, shape, bucket = winner.kind
-    return (
-        f"{family.op} {'x'.join(map(str, shape))} {family.dtype} blocks "
-        f"{family.blocksize[0]}x{family.blocksize[1]} density {2 ** (bucket / 2):.2g} "
-        f"{family.layout} on {family.arch}: {line(winner.config, winner.ms).strip()} "
-        f"({winner.model_ms / winner.ms:.2f}x the model's choice)"
-    )
+    return {
+        "product": f"{family.op} {'x'.join(map(str, shape))} {family.dtype}",
+        "blocks": "x".join(map(str, family.blocksize)),
+        "density": f"{2 ** (bucket / 2):.2g}",
+        "layout": family.layout,
+        "on": family.arch,
+        "configuration": fields(winner.config),
+        "ms": f"{winner.ms:.4g}",
+        "over the model's": f"{winner.model_ms / winner.ms:.2f}",
+    }

@@ -25,6 +25,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
+from .. import _install
 from .._checks import bad_type, check_choice
 from .._locks import awaited_by_forks
 
@@ -63,7 +64,9 @@ def use_engine(name: str) -> Iterator[None]:
     """
     check_choice("use_engine", "name", name, tuple(ENGINES))
     if name == "cpu" and _missing():
-        raise ImportError(f"use_engine: the engine 'cpu' needs {_missing()}; {_INSTALL}")
+        raise ImportError(
+            f"use_engine: the engine 'cpu' needs {_missing()}; {_install.with_extra('cpu')}"
+        )
     token = _chosen.set(name)
     try:
         yield
@@ -106,14 +109,11 @@ def _default_on_host() -> str:
         return "cpu"
     warnings.warn(
         f"sparsegpu: without {_missing()} NumPy arrays are computed by the engine 'reference', "
-        f"which is slow; {_INSTALL}",
+        f"which is slow; {_install.with_extra('cpu')}",
         RuntimeWarning,
         stacklevel=2,
     )
     return "reference"
-
-
-_INSTALL = "pip install 'sparsegpu[cpu]'"
 
 
 def _missing() -> str:

@@ -8,6 +8,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Self
 
+from .. import _install
 from .._checks import bad_type, bad_value, kind_of
 from .._ptx.access import SCALAR, TENSOR_MAP, Access
 from . import arguments, build, headers
@@ -220,7 +221,7 @@ class Described:
             if plain is None:
                 raise ImportError(
                     f"{self._name}: its declaration does not tell its parameters, and compiling it "
-                    "needs cuda-bindings: pip install 'sparsegpu[cuda13]' (or [cuda12])"
+                    f"needs cuda-bindings: {_install.for_cuda()}"
                 )
             return [_declared_parameter(d) for d in plain]
         names = self._names_of(built)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _install
 from .._arrays import as_array, device_of, namespace
 from .._checks import bad_type, bad_value, check_choice, check_flags
 from .._device import device_context
@@ -232,7 +233,8 @@ def _hierarchy(A: Any, B: Any, max_levels: int, max_coarse: int) -> list:
         from pyamg import smoothed_aggregation_solver
     except ModuleNotFoundError as error:
         raise ImportError(
-            "amg: PyAMG, which builds the hierarchy, is not installed; pip install 'sparsegpu[amg]'"
+            "amg: PyAMG, which builds the hierarchy, is not installed; "
+            f"{_install.with_extra('amg')}"
         ) from error
     kind = np.result_type(A.dtype, np.float64)
     candidates = A.blocksize[0] if B is None else B.shape[1]  # unknowns of an aggregate

@@ -33,9 +33,20 @@ def line(config: dict[str, Any], ms: float, why: str = "") -> str:
     >>> line({"path": "mma"}, float("inf"), "LaunchError: too much shared memory")
     '    skipped  mma (LaunchError: too much shared memory)'
     """
-    path, *fields = config.items()
-    named = path[1] + "".join(f" {name}={value}" for name, value in fields)
+    named = fields(config)
     return f"    skipped  {named} ({why})" if why else f"{ms:8.4g} ms  {named}"
+
+
+def fields(config: dict[str, Any]) -> str:
+    """Return a configuration as text: the path's name, then what is chosen of it.
+
+    Examples
+    --------
+    >>> fields({"path": "wgmma", "tile_n": 128})
+    'wgmma tile_n=128'
+    """
+    path, *others = config.items()
+    return " ".join([path[1], *(f"{name}={value}" for name, value in others)])
 
 
 def _rich() -> Iterator[Report]:

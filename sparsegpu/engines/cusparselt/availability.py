@@ -7,11 +7,13 @@ import importlib.util
 from types import ModuleType
 from typing import Any
 
+from ... import _install
+
 #: The oldest library whose calls are those made here (0.8.0 added what destroys a selection).
 OLDEST = (0, 8, 0)
 
 _INSTALL = (
-    "pip install 'sparsegpu[cusparselt]' (for CUDA 12: [cusparselt12]), or use backend='native'"
+    f"{_install.with_extra('cusparselt')} (for CUDA 12: [cusparselt12]), or use backend='native'"
 )
 _MODULE = "nvmath.bindings.cusparseLt"
 _loaded: dict[str, Any] = {}

@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from .... import _install
 from ...._cache import read_entry, write_entry
 from .cubin import Resources, read_resources
 from .source import expand
@@ -110,7 +111,7 @@ def _nvrtc() -> Any:
         from cuda.bindings import nvrtc
     except ImportError as error:
         raise ImportError(
-            "compiling kernels needs cuda-bindings: pip install 'sparsegpu[cuda13]' (or [cuda12])"
+            f"compiling kernels needs cuda-bindings: {_install.for_cuda()}"
         ) from error
     return nvrtc
 
@@ -151,7 +152,7 @@ def include_paths() -> tuple[str, ...]:
             return (str(directory),)
     raise FileNotFoundError(
         "cuda_fp16.h not found beside NVRTC, in pip's nvidia packages, CUDA_PATH or "
-        "/usr/local/cuda; pip install 'sparsegpu[cuda13]' (or [cuda12])"
+        f"/usr/local/cuda; {_install.for_cuda()}"
     )
 
 
@@ -242,9 +243,7 @@ def _linker() -> Any:
     try:
         from cuda.bindings import nvjitlink
     except ImportError as error:
-        raise ImportError(
-            "compiling PTX needs cuda-bindings: pip install 'sparsegpu[cuda13]' (or [cuda12])"
-        ) from error
+        raise ImportError(f"compiling PTX needs cuda-bindings: {_install.for_cuda()}") from error
     return nvjitlink
 
 

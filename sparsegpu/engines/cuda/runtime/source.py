@@ -36,7 +36,8 @@ def source_root() -> Path:
         if candidate.is_dir():
             return candidate
     looked = " or ".join(map(str, candidates))
-    raise FileNotFoundError(f"kernel sources not found: expected {looked}; reinstall sparsegpu")
+    named = " (SPARSEGPU_CUDA_SRC)" if override else ""
+    raise FileNotFoundError(f"kernel sources not found: expected {looked}{named}")
 
 
 def source_names() -> list[str]:
