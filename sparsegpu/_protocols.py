@@ -85,6 +85,10 @@ class _OfTheClass:
         return self._function if array is None else None
 
 
+#: What NumPy's ``x @= y`` passes to `numpy.matmul`: that nothing is broadcast.
+_AXES_IN_PLACE = ([(-1,), (-2, -1), (-1,)], [(-2, -1)] * 3)
+
+
 class Sparse:
     """Base of the sparse classes: NumPy and CuPy defer to their operators and keep them sparse."""
 
@@ -117,6 +121,8 @@ class Sparse:
         """Do what the operator does, into a dense ``out`` if there is one (``y += A``)."""
         function = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         names = [f"x{i + 1}" for i in range(ufunc.nin)] if ufunc.nin > 1 else ["x"]
+        if ufunc is np.matmul and out and keywords.get("axes") in _AXES_IN_PLACE:  # x @= A
+            function, keywords = "x @= A (x = x @ A makes a new array)", {}
         if method == "__call__" and not keywords and not any(isinstance(y, Sparse) for y in out):
             result = _computed(self, ufunc, inputs)
             if result is not NotImplemented:

@@ -106,9 +106,7 @@ def lobpcg(
         function, largest=largest, retLambdaHistory=retLambdaHistory,
         retResidualNormsHistory=retResidualNormsHistory, verbose=verbose,
     )  # fmt: skip
-    system = System(function, A, X, None, M, name="X")
-    if len(system.shape) != 2:
-        raise bad_value(function, "X", "shape (n, k)", system.shape)
+    system = System(function, A, X, None, M, name="X", columns="k")
     (n, k), xp = system.b.shape, system.xp
     maxiter = 20 if maxiter is None else check_count(function, "maxiter", maxiter, 0)
     check_count(function, "check_every", check_every, 1)

@@ -28,7 +28,7 @@ class System:
     xp, device : the array library, and the number of the GPU
     dtype, wide : of vectors; of dot products (float64 or complex128)
     shape : of `b` as it was given, and so of the solution
-    b, x : (n, r)
+    b, x : (n, r); of `columns`, if named, there has to be an axis in b as it was given
     engine : the module `vector` of the engine
     prepare : makes a pass over vectors (`engines.reference.vector.prepare`)
     capturable : whether the products are made by our kernels alone, from no new memory
@@ -46,6 +46,7 @@ class System:
         *,
         real: bool = False,
         name: str = "b",
+        columns: str = "",
     ):
         b = as_array(b, function, name)
         x0 = None if x0 is None else as_array(x0, function, "x0")
@@ -62,9 +63,12 @@ class System:
         with self.on_device():
             check_may_wait(self.xp, f"{function}, which looks at residuals,")
         n = operands["A"].check_square(function, "A")
-        if b.ndim not in {1, 2} or (n is not None and b.shape[0] != n):
+        flat = b.ndim == 1
+        if not ((flat and not columns) or b.ndim == 2) or (n is not None and b.shape[0] != n):
             rows = "n" if n is None else n
-            raise bad_value(function, name, f"shape ({rows},) or ({rows}, r)", tuple(b.shape))
+            vector = "" if columns else f"({rows},) or "
+            expected = f"shape {vector}({rows}, {columns or 'r'})"
+            raise bad_value(function, name, expected, tuple(b.shape))
         self.shape = tuple(b.shape)
         if M is not None and operands["M"].check_square(function, "M") not in {None, b.shape[0]}:
             expected = f"shape {(b.shape[0],) * 2} like A"
@@ -81,7 +85,6 @@ class System:
                 self.x = self.xp.zeros_like(self.b)
             else:
                 self.x = self._columns(function, "x0", x0).copy()
-            flat = b.ndim == 1
             self.apply = operands["A"].product(self, flat)
             self.precondition = operands["M"].product(self, flat) if M is not None else None
         self.capturable = all(one.capturable for one in operands.values())
