@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, common_namespace, is_complex, namespace
-from .._checks import bad_type, bad_value, check_flags, kind_of
+from .._checks import bad_type, bad_value, check_flags
 from ._system import Operand, System, check_count, check_tolerance, to_host
 
 
@@ -153,9 +153,7 @@ def _mass(system: System, B: Any) -> Callable[[Any, Any], Any] | None:
         return None
     operand = Operand(system.function, "B", B)
     common_namespace(system.function, X=system.b, B=operand.array)
-    if operand.xp not in {None, system.xp}:
-        expected = f"an operator on {system.xp.__name__} arrays, like X"
-        raise bad_type(system.function, "B", expected, kind_of(B))
+    operand.check_beside(system.function, "X", system.b)
     rows = operand.check_square(system.function, "B")
     if rows not in {None, system.b.shape[0]}:
         expected = f"shape {(system.b.shape[0],) * 2} like A"

@@ -55,10 +55,8 @@ class System:
             operands["M"] = Operand(function, "M", M)
         arrays = {name: b, "x0": x0} | {name: one.array for name, one in operands.items()}
         self.xp = common_namespace(function, **arrays)
-        for argument, one in operands.items():
-            if one.xp not in {None, self.xp}:
-                expected = f"an operator on {self.xp.__name__} arrays, like {name}"
-                raise bad_type(function, argument, expected, f"one on {one.xp.__name__} arrays")
+        for one in operands.values():
+            one.check_beside(function, name, b)
         self.function, self.device = function, device_of(b)
         with self.on_device():
             check_may_wait(self.xp, f"{function}, which looks at residuals,")
@@ -165,6 +163,7 @@ class Operand:
         self.dtype: np.dtype | None = None
         self.xp: ModuleType | None = None
         self.capturable = False
+        self.device: int | None = None  # of an operator, where it says
         self.array = None  # whose library and device is that of the operand
         if is_sparse(given):
             check_sparse(function, argument, given)
@@ -173,6 +172,7 @@ class Operand:
             self.array = given.data
         elif hasattr(given, "shape") and hasattr(given, "dtype") and hasattr(given, "__matmul__"):
             self.xp = _library(given)
+            self.device = _device(given) if self.xp not in {None, np} else None
             if given.dtype is not None and np.dtype(given.dtype).kind not in "biufc":
                 raise bad_type(function, argument, f"dtype {_NAMES}", given.dtype)
         elif not callable(given) or isinstance(given, type):
@@ -182,6 +182,17 @@ class Operand:
             return
         self.shape = tuple(given.shape)
         self.dtype = None if given.dtype is None else np.dtype(given.dtype)
+
+    def check_beside(self, function: str, name: str, array: Any) -> None:
+        """Refuse an operator of another array library or GPU than an array's."""
+        xp = namespace(array)
+        if self.xp not in {None, xp}:
+            expected = f"an operator on {xp.__name__} arrays, like '{name}'"
+            raise bad_type(function, self.argument, expected, kind_of(self.given))
+        device = device_of(array)
+        if self.device not in {None, device}:
+            expected = f"an operator on device {device} like '{name}'"
+            raise bad_value(function, self.argument, expected, f"device {self.device}")
 
     def check_square(self, function: str, argument: str) -> int | None:
         """Return the number of rows, None where the operand does not say."""
@@ -236,6 +247,19 @@ def _library(operator: Any) -> ModuleType | None:
 
         return cupy
     return np if modules & {"numpy", "scipy"} else None
+
+
+def _device(operator: Any) -> int | None:
+    """Return the GPU of an operator or array of CuPy's or cupyx's, None if it does not say.
+
+    cupyx's operator of a matrix has the matrix as an attribute.
+    """
+    for holder in (operator, getattr(operator, "A", None)):
+        device = getattr(holder, "device", None)
+        number = device if isinstance(device, int) else getattr(device, "id", None)
+        if isinstance(number, int):
+            return number
+    return None
 
 
 def _system_dtype(function: str, A: Operand, b: Any, real: bool, name: str) -> np.dtype:
