@@ -60,8 +60,8 @@ def lobpcg(
     restartControl : int
         Accepted for SciPy's sake: dependent directions are left out in every iteration.
     check_every : int
-        Accepted, as the other solvers have it: the host solves the small eigenproblem of every
-        iteration, and so looks at the residuals in every one.
+        Changes nothing; the other solvers have it. The host solves the small eigenproblem of every
+        iteration, so that it waits for the GPU in each and looks at the residuals in each.
     verbose : bool
         Print a line at the end.
 
@@ -90,7 +90,8 @@ def lobpcg(
     conjugate gradient method", 2001: Rayleigh-Ritz on the iterates, the preconditioned residuals
     and the last directions. With 5 k >= n - m the dense problem is solved instead. An iteration is
     a product with each of A, B and M, a product of matrices for all dot products of the 3 k
-    vectors, whose eigenproblem is solved on the host, and one for all updates.
+    vectors, whose eigenproblem is solved on the host, and one for all updates. On a GPU all of it is
+    launched, never captured into a CUDA graph, which could not wait for the host.
 
     Examples
     --------
