@@ -90,8 +90,8 @@ def lobpcg(
     conjugate gradient method", 2001: Rayleigh-Ritz on the iterates, the preconditioned residuals
     and the last directions. With 5 k >= n - m the dense problem is solved instead. An iteration is
     a product with each of A, B and M, a product of matrices for all dot products of the 3 k
-    vectors, whose eigenproblem is solved on the host, and one for all updates. On a GPU all of it is
-    launched, never captured into a CUDA graph, which could not wait for the host.
+    vectors, whose eigenproblem is solved on the host, and one for all updates. On a GPU all of it
+    is launched, never captured into a CUDA graph, which could not wait for the host.
 
     Examples
     --------
