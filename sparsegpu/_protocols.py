@@ -108,7 +108,12 @@ class Sparse:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         """Refuse: nothing is made dense, or put into an array of objects, unasked."""
-        for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""
+        for_scipy = ""
+        if hasattr(self, "to_scipy"):
+            for_scipy = (
+                ", A.to_scipy() what SciPy takes, bsr_array(C, blocksize=A.blocksize) what may stand "
+                "on the left of A"
+            )
         raise TypeError(
             f"{type(self).__name__}: expected a dense array; A.todense() makes one{for_scipy} "
             "(nothing is made dense unasked)"
