@@ -111,8 +111,8 @@ class Sparse:
         for_scipy = ""
         if hasattr(self, "to_scipy"):
             for_scipy = (
-                ", A.to_scipy() what SciPy takes, bsr_array(C, blocksize=A.blocksize) what may stand "
-                "on the left of A"
+                ", A.to_scipy() what SciPy takes, bsr_array(C, blocksize=A.blocksize) what may "
+                "stand on the left of A"
             )
         raise TypeError(
             f"{type(self).__name__}: expected a dense array; A.todense() makes one{for_scipy} "
