@@ -23,7 +23,7 @@ class Operator:
     """A linear operator of cupyx."""
 
     def __init__(self, shape, matvec=None, dtype=None, **functions):
-        self.shape, self.dtype, self.functions = shape, dtype, functions
+        self.shape, self.dtype, self.functions = shape, dtype, functions | {"matvec": matvec}
 
     def __matmul__(self, x):
         raise AssertionError("nothing is multiplied")
@@ -132,6 +132,21 @@ def test_what_a_hierarchy_is_to_represent_is_where_the_matrix_is(cupy, device, o
     if device is not None:
         with pytest.raises(TypeError, match=r"^amg: argument 'B': .* like 'A'"):
             linalg.amg(matrix(cupy, device), B=[[1.0]] * 20)
+
+
+@pytest.mark.parametrize(
+    ("device", "other", "error"),
+    [(1, 0, ValueError), (1, None, TypeError), (None, 1, TypeError)],
+)
+def test_a_cycle_takes_vectors_where_the_matrix_is(cupy, device, other, error):
+    """CuPy itself would copy those of the host."""
+    pytest.importorskip("pyamg")
+    a = matrix(cupy, device)
+    a.pattern.note("order", (True, True))  # else a kernel looks
+    operator = linalg.amg(a)
+    cycle = operator.functions["matmat"] if device is not None else operator.matvec
+    with pytest.raises(error, match=r"^amg: argument 'x': .* like 'A'"):
+        cycle(of(cupy, other, np.ones(20)))
 
 
 def test_operands_on_one_gpu_are_taken(cupy):

@@ -142,6 +142,7 @@ def amg(
         return _Cycle(xp, levels, exact, r)
 
     def cycle(b: Any) -> Any:
+        common_namespace(function, A=A.data, x=b)
         with device_context(device):
             columns = xp.ascontiguousarray(b.reshape(n, -1), dtype=A.dtype)
             return bound(columns.shape[1])(columns, xp.empty_like(columns)).reshape(b.shape)
