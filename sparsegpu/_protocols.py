@@ -85,6 +85,10 @@ class _OfTheClass:
         return self._function if array is None else None
 
 
+#: What NumPy's ``x @= y`` passes to `numpy.matmul`: that nothing is broadcast.
+_AXES_IN_PLACE = ([(-1,), (-2, -1), (-1,)], [(-2, -1)] * 3)
+
+
 class Sparse:
     """Base of the sparse classes: NumPy and CuPy defer to their operators and keep them sparse."""
 
@@ -104,7 +108,12 @@ class Sparse:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         """Refuse: nothing is made dense, or put into an array of objects, unasked."""
-        for_scipy = ", A.to_scipy() what SciPy takes" if hasattr(self, "to_scipy") else ""
+        for_scipy = ""
+        if hasattr(self, "to_scipy"):
+            for_scipy = (
+                ", A.to_scipy() what SciPy takes, bsr_array(C, blocksize=A.blocksize) what may "
+                "stand on the left of A"
+            )
         raise TypeError(
             f"{type(self).__name__}: expected a dense array; A.todense() makes one{for_scipy} "
             "(nothing is made dense unasked)"
@@ -117,6 +126,8 @@ class Sparse:
         """Do what the operator does, into a dense ``out`` if there is one (``y += A``)."""
         function = f"numpy.{ufunc.__name__}" + ("" if method == "__call__" else f".{method}")
         names = [f"x{i + 1}" for i in range(ufunc.nin)] if ufunc.nin > 1 else ["x"]
+        if ufunc is np.matmul and out and keywords.get("axes") in _AXES_IN_PLACE:  # x @= A
+            function, keywords = "x @= A (x = x @ A makes a new array)", {}
         if method == "__call__" and not keywords and not any(isinstance(y, Sparse) for y in out):
             result = _computed(self, ufunc, inputs)
             if result is not NotImplemented:

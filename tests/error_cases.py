@@ -228,6 +228,9 @@ def methods():
         astype=dict(dtype="float16"), copy={}, get={}, save_npz={}, toarray={}, todense={},
     )  # fmt: skip
     without_arguments = {name: {} for name in vars(Ufuncs) if not name.startswith("_")}
+    of_24 = without_arguments | dict(
+        multiply=dict(other=2), power=dict(n=2), round=dict(decimals=0), aslinearoperator={}
+    )
     return {
         "bsr_array": same | without_arguments | dict(
             asformat=dict(format="csr"), aslinearoperator={}, check_format={}, conj={},
@@ -249,17 +252,16 @@ def methods():
             tocoo={}, tocsc={}, tocsr={}, to_scipy={}, to_torch={}, transpose=dict(axes=None),
             with_data=dict(data=np.ones((4, 32, 32))), to_device={},
         ),
-        "SemiStructuredArray": same | dict(
+        "SemiStructuredArray": same | of_24 | dict(
             from_dense=dict(dense=half(), backend="native", dtype=None), half={},
             held=dict(transposed=False),
-            aslinearoperator={}, indices={}, load_npz={}, prune_dense_static_sort=dict(
+            indices={}, load_npz={}, prune_dense_static_sort=dict(
                 dense=half((32, 64)), algorithm="", backend="native", dtype=None
             ),
             spy={}, to_backend=dict(backend="native"), transpose=dict(axes=None), values={},
             to_device={},
         ),
-        "BsrSemiStructuredArray": same | dict(
-            aslinearoperator={},
+        "BsrSemiStructuredArray": same | of_24 | dict(
             from_bsr=dict(bsr=sg.bsr_array(half((64, 64)), blocksize=(32, 32))), load_npz={},
             spy={}, tobsr={}, transpose={}, to_device={},
         ),

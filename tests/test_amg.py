@@ -135,6 +135,65 @@ def test_several_columns_and_the_line(engine, capsys):
     assert (residual_norms(a.toarray(), x, right) <= allowed(a.toarray(), x, right, 1e-8)).all()
 
 
+@pytest.mark.parametrize("smoother", ["chebyshev", "block_jacobi"])
+def test_any_check_every_gives_the_same_bits(engine, smoother):
+    a, b = cantilever(8, 4)
+    with sparsegpu.use_engine(engine.name):
+        device, load = on(engine, a), engine.array(np.stack([b, b[::-1]], axis=1))
+        M = linalg.amg(device, max_coarse=20, smoother=smoother)
+        seen = []
+        for keywords in (
+            {"check_every": 1}, {"check_every": 5}, {}, {"check_every": 40},
+            {"callback": lambda x: None, "check_every": 7},
+        ):  # fmt: skip
+            history: list = []
+            x, info = linalg.cg(device, load, M=M, rtol=1e-8, residuals=history, **keywords)
+            assert (info == 0).all() and len(history) > 4
+            seen.append((engine.host(x).tobytes(), np.array(history).tobytes()))
+    assert seen.count(seen[0]) == len(seen)
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("smoother", ["chebyshev", "block_jacobi"])
+def test_captured_or_launched_the_bits_are_the_same(
+    cuda_engine, rng, monkeypatch, smoother, columns
+):
+    """A cycle within a CUDA graph of the iteration, one by a callable, and one by itself."""
+    from sparsegpu.engines.cuda import vector
+
+    capture, captured = vector._captured, []
+    monkeypatch.setattr(vector, "_captured", lambda *of: captured.append(of) or capture(*of))
+    a, _ = cantilever(16, 6)
+    device = on(cuda_engine, a)
+    b = cuda_engine.array(rng.standard_normal((a.shape[0], columns)))
+    M = linalg.amg(device, max_coarse=20, smoother=smoother)
+    found, graphs = [], []
+    for operator, inverse in ((device, M), (lambda v: device @ v, M), (device, lambda v: M @ v)):
+        for stream in (cuda_engine.xp.cuda.Stream.null, cuda_engine.xp.cuda.Stream()):
+            captured.clear()
+            history: list = []
+            with stream:
+                x, info = linalg.cg(operator, b, M=inverse, rtol=1e-8, residuals=history)
+                stream.synchronize()
+            assert not info.any() and len(history) > 4
+            graphs.append(bool(captured))
+            found.append((x.tobytes(), np.array(history).tobytes()))
+    assert graphs == [True, True, False, False, False, False]
+    assert found.count(found[0]) == len(found)
+    # A cycle alone, captured by hand.
+    stream, out = cuda_engine.xp.cuda.Stream(non_blocking=True), cuda_engine.xp.empty_like(b)
+    cycle = M.bound(columns)
+    expected = cycle(b, out).tobytes()
+    with stream:
+        stream.begin_capture()
+        cycle(b, out)
+        graph = stream.end_capture()
+        out[...] = 0
+        graph.launch(stream)
+        stream.synchronize()
+    assert out.tobytes() == expected
+
+
 def test_without_pyamg(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyamg", None)
     with pytest.raises(ImportError, match=r"^amg: PyAMG.* pip install .*\[amg\]'"):

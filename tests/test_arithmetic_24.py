@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 
+import ml_dtypes
 import numpy as np
 import pytest
 import scipy.sparse.linalg
@@ -11,6 +12,7 @@ import scipy.sparse.linalg
 import sparsegpu as sg
 from covering import covered
 from sparsegpu._arrays import dtype_of, float8_e4m3fn
+from sparsegpu.bsr.ufuncs import Ufuncs
 from sparsegpu.testing import random_24
 
 DTYPES = ["float16", "bfloat16", "float32", "int8"]
@@ -83,6 +85,46 @@ def test_functions_that_keep_zeros(engine, rng, dtype, kind):
         np.isnan(a)
 
 
+@covered(dtype=["float16", "bfloat16", "float32"], kind=KINDS)
+def test_methods_that_keep_zeros(engine, rng, dtype, kind):
+    """Those that a `bsr_array` has, with NumPy's results."""
+    a, dense = array_of(engine, operand(rng, dtype), kind)
+    exact, two = dense.astype("float32"), dense.dtype.type(2)
+    ulps = 8 * float(ml_dtypes.finfo(dense.dtype).eps)
+    for name in (name for name in vars(Ufuncs) if name[0] != "_"):
+        with np.errstate(all="ignore"):
+            expected, found = getattr(np, name)(dense), getattr(a, name)()
+        assert found.dtype == a.dtype and type(found) is type(a)
+        pair = (x.astype("float32") for x in (engine.host(found.toarray()), expected))
+        np.testing.assert_allclose(*pair, rtol=ulps, atol=ulps, err_msg=name)
+    for n in (1, 2, 3):
+        same(engine, a.power(n), (exact**n).astype(dense.dtype), kind)
+        same(engine, a**n, (exact**n).astype(dense.dtype), kind)
+    for decimals in (0, 1):
+        wanted, b = np.round(exact / 4, decimals).astype(dense.dtype), a / 4
+        for found in (b.round(decimals), round(b, decimals), np.round(b, decimals)):
+            same(engine, found, wanted, kind)
+    same(engine, a.multiply(2), dense * two, kind)
+    same(engine, a.multiply(2 * a), dense * two * dense, kind)
+
+
+def test_methods_of_integers(engine, rng):
+    for kind in ("matrix", "transposed", "blocks"):
+        a, dense = array_of(engine, operand(rng, "int8"), kind)
+        for found, wanted in (
+            (a.power(2), dense * dense),
+            (a.sign(), np.sign(dense)),
+            (a.round(), dense),
+            (a.floor(), dense),
+            (a.multiply(a), dense * dense),
+        ):
+            same(engine, found, wanted)
+        with pytest.raises(TypeError, match=r"^numpy\.sqrt: argument 'x': .*returns int8"):
+            a.sqrt()
+        with pytest.raises(TypeError, match=r"^power: argument 'n': .*leaves int8 .* float"):
+            a.power(0.5)
+
+
 @pytest.mark.parametrize("kind", ["matrix", "transposed"])
 def test_float8(engine, rng, kind):
     dense = random_24(rng, (64, 128), float8_e4m3fn)
@@ -91,7 +133,10 @@ def test_float8(engine, rng, kind):
         bits = engine.host(result.todense()).view("u1")
         numbers = bits.view(float8_e4m3fn).astype("float32")
         np.testing.assert_array_equal(numbers, wanted.astype("float32"))
-    for call in (lambda: a * 2, lambda: a + a, lambda: np.sign(a)):
+    for call in (
+        *(lambda: a * 2, lambda: a + a, lambda: np.sign(a), lambda: a.sqrt(), lambda: a.power(2)),
+        *(lambda: a**2, lambda: a.round(), lambda: a.multiply(2), lambda: a.multiply(a)),
+    ):
         with pytest.raises(NotImplementedError, match="float8_e4m3fn"):
             call()
 
@@ -151,6 +196,15 @@ B = sg.bsr_array(W.todense(), blocksize=(32, 32)).semi_structured()
         (lambda: W * np.float32(2), TypeError, r"SemiStructuredArray \*: .*makes it float32"),
         (lambda: W * 2j, TypeError, r"SemiStructuredArray \*: .* makes it complex"),
         (lambda: W / W, NotImplementedError, r"SemiStructuredArray /: division by an array"),
+        (lambda: W.multiply(V), ValueError, r"^multiply: argument 'other': .*same elements"),
+        (lambda: W.multiply(W.todense()), TypeError, r"^multiply: argument 'other': expected a nu"),
+        (lambda: W.power(0), NotImplementedError, r"^power: the power 0 .*todense\(\) \*\* 0$"),
+        (lambda: B**-1, NotImplementedError, r"^BsrSemiStructuredArray \*\*: the power -1"),
+        (lambda: B ** [1, 2], NotImplementedError, r"\*\*: an array of exponents"),
+        (lambda: W.power(1j), TypeError, r"^power: argument 'n': expected a real number"),
+        (lambda: W.power("a"), TypeError, r"^power: argument 'n': expected a Python or NumPy"),
+        (lambda: W.round(0.5), TypeError, r"^round: argument 'decimals': expected an integer"),
+        (lambda: B.round(2000), ValueError, r"^round: argument 'decimals': .* 1000 decimals"),
         (lambda: W + W.astype("float32"), TypeError, r"'other': expected dtype float16"),
         (lambda: W + NONE, ValueError, r"'other': expected shape \(64, 64\), got \(32, 64\)"),
     ],
@@ -165,6 +219,9 @@ def test_repeated_blocks(engine):
     parts = np.stack([block, -block]), np.zeros(2, int), np.array([0, 2])
     a = engine.bsr(parts, shape=(32, 32)).semi_structured()
     same(engine, 2 * a, np.zeros((32, 32), "float16"))
-    for call in (lambda: abs(a), lambda: a * a, lambda: np.square(a)):
+    for call in (
+        *(lambda: abs(a), lambda: a * a, lambda: np.square(a), lambda: a.sqrt()),
+        *(lambda: a.power(2), lambda: a.round(), lambda: a.multiply(a)),
+    ):
         with pytest.raises(ValueError, match=r"argument 'self': expected no block twice"):
             call()

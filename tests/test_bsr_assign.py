@@ -69,13 +69,16 @@ def test_what_is_refused_writes_nothing(engine):
         (0, 1, ValueError, "'i, j': expected elements of stored blocks"),
         ((6, 0), 1, IndexError, "'i': expected -6..5, got 6"),
         ((0, -7), 1, IndexError, "'j': expected -6..5, got -7"),
-        ((0, 0.5), 1, TypeError, "'j': expected an integer"),
+        ((0, 0.5), 1, IndexError, "'key': expected integers, slices"),
+        ("a", 1, IndexError, "'key': expected integers, slices"),
+        (None, 1, IndexError, "'key': expected integers, slices"),
+        (..., 1, NotImplementedError, "the index Ellipsis is not offered"),
         (([[0]], 0), 1, TypeError, "'i': expected an integer"),
         (([0, 1, 2], [0, 1]), 1, ValueError, "'j'"),
         ((0, 0), 1j, TypeError, "'value': expected real numbers for float32"),
         ((0, 0), "one", TypeError, "'value'"),
         ((0, slice(0, 2)), engine.array(np.ones(3)), ValueError, "'value'"),
-        ((0, 0, 0), 1, NotImplementedError, "3 parts"),
+        ((0, 0, 0), 1, IndexError, "'key': expected at most 2 indices"),
     ):
         with pytest.raises(error, match=match) as caught:
             A[of_library(engine, key)] = value

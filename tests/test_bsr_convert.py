@@ -123,6 +123,23 @@ def test_by_columns(engine, rng, dtype, duplicates):
     np.testing.assert_array_equal(engine.host(csc.toarray()), dense)
 
 
+@pytest.mark.parametrize("name", ["array", "dense"])
+def test_as_a_dense_array(engine, rng, name):
+    a, dense = make(engine, rng, dtype="float32")
+    np.testing.assert_array_equal(engine.host(a.asformat(name)), dense)
+    with pytest.raises(ValueError, match=r"^asformat: argument 'format': .*'array', 'dense', got"):
+        a.asformat("dok")
+
+
+@pytest.mark.parametrize("name", ["has_sorted_indices", "has_canonical_format"])
+def test_what_is_computed_is_not_set(engine, rng, name):
+    a, _ = make(engine, rng, dtype="float32")
+    before = getattr(a, name)
+    with pytest.raises(AttributeError, match=rf"^bsr_array\.{name}: .* computed .*sort_indices"):
+        setattr(a, name, not before)
+    assert getattr(a, name) == before
+
+
 def test_to_scipy_owns_its_arrays(rng):
     data, indices, indptr = testing.random_blocks(rng, (8, 8), (2, 2), dtype="float64", density=0.6)
     a = bsr_array((data, indices, indptr), shape=(8, 8))

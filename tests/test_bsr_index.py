@@ -150,23 +150,35 @@ def test_what_is_not_offered(engine, rng):
     a, _ = make(engine, rng, dtype="float64")
     batch, _ = make(engine, rng, dtype="float64", batch=(3,))
     for array, key in (
-        (a, None),
         (a, ...),
+        (a, (0, ...)),
+        (a, (0, 1, ...)),
         (a, ()),
         (batch[0], ()),
-        (a, "rows"),
-        (a, 1.5),
         (a, np.s_[:, [1, 2]]),
-        (a, np.s_[1, 2, 3]),
-        (a, True),
+        (a, range(3)),
         (batch, np.s_[:, 3:6]),
         (batch, [0, 1]),
     ):
         with pytest.raises(NotImplementedError, match=r"bsr_array\[...\]: the index .*supported:"):
             array[key]
+    for key in (
+        *(None, "rows", 1.5, True, np.float32(1), np.bool_(1), {}, float, np.s_[0, 1.5], (0, "j")),
+        *(np.s_[0.5:3], np.s_[0, "a":"b"], np.s_[::0], np.s_[1, 2, 3], np.array(1.5)),
+    ):
+        for of_matrix in (a, batch[0]):
+            with pytest.raises(IndexError, match=r"^bsr_array\[...\]: argument 'key': expected "):
+                of_matrix[key]
     for rows in (np.array([0.5]), np.array([[0, 1]]), np.ones((12, 20), bool)):
         with pytest.raises(TypeError, match=r"bsr_array\[rows\]: argument 'rows': expected .*1-D"):
             a[engine.array(rows)]
+
+
+def test_integers_in_arrays_of_no_dimensions_are_integers(engine, rng):
+    a, dense = make(engine, rng, dtype="float64")
+    i, j = np.array(7), np.array(-2, "int8")
+    assert engine.host(a[i, j]) == engine.host(a[7, -2]) == engine.host(dense)[7, -2]
+    np.testing.assert_array_equal(engine.host(a[i]), engine.host(dense)[7])
 
 
 def test_rows_on_the_host_of_an_array_on_a_gpu(cuda_engine, rng):

@@ -184,3 +184,12 @@ I4 = sparsegpu.identity(20, blocksize=(2, 2))
 def test_bad_input(keywords, error, argument):
     with pytest.raises(error, match=rf"^lobpcg: argument '{argument}': expected "):
         linalg.lobpcg(**({"A": I4, "X": np.eye(20, 2)} | keywords))
+
+
+@pytest.mark.parametrize("shape", [(20,), (6, 2), (20, 2, 1)])
+def test_the_shape_that_is_expected(shape):
+    with pytest.raises(ValueError, match=r"'X': expected shape \(20, k\), got \("):
+        linalg.lobpcg(I4, np.ones(shape))
+    if len(shape) != 2:
+        with pytest.raises(ValueError, match=r"'X': expected shape \(n, k\), got \("):
+            linalg.lobpcg(lambda v: v, np.ones(shape[::-1]))

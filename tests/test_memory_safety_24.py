@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import operator
 import pickle
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ import pytest
 import sparsegpu
 from covering import covered
 from sparsegpu import BsrSemiStructuredArray, SemiStructuredArray, bsr_array
+from sparsegpu.bsr.ufuncs import Ufuncs
 from sparsegpu.testing import random_24, to_host
 from test_memory_safety import set_field
 
@@ -29,6 +31,10 @@ METHODS = {
     "toarray": lambda a: a.toarray(),
     "tobsr": lambda a: a.tobsr(),
     "todense": lambda a: a.todense(),
+    "multiply": lambda a: a.multiply(2),
+    "power": lambda a: a.power(2),
+    "round": lambda a: a.round(),
+    **{name: operator.methodcaller(name) for name in vars(Ufuncs) if name[0] != "_"},
 }
 NOT_READING = {
     *("T", "blocksize", "density", "device", "dtype", "format", "from_bsr", "indices", "indptr"),
@@ -36,7 +42,8 @@ NOT_READING = {
     *("spy", "transpose"),
 }
 NAMES = {"toarray": "BsrSemiStructuredArray.tobsr", "todense": "BsrSemiStructuredArray.tobsr"}
-NAMES["aslinearoperator"] = "aslinearoperator"
+NAMES |= {name: name for name in ("aslinearoperator", "multiply", "power", "round")}
+NAMES |= {name: f"numpy.{name}" for name in vars(Ufuncs) if name[0] != "_"}
 CALLS = {
     **{name: (NAMES.get(name, f"BsrSemiStructuredArray.{name}"), f) for name, f in METHODS.items()},
     "A @ x": ("BsrSemiStructuredArray @", lambda a: a @ dense_of(a)),

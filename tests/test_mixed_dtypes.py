@@ -104,6 +104,24 @@ def test_integer_products_without_a_kernel(rng):
         a @ np.zeros(6, "M8[s]")
 
 
+@pytest.mark.skipif(np.dtype(np.longdouble) == float, reason="long double is float64 here")
+@pytest.mark.parametrize("dtype", ["float16", "int8", "int32", "float64", "complex64"])
+def test_longer_floats_than_double(rng, dtype):
+    """No dtype of A's would help: only the other operand can be converted."""
+    a = sg.random_bsr((6, 6), (2, 3), 0.5, rng=rng, dtype="float32").astype(dtype)
+    long, kept = (np.clongdouble, "complex128") if dtype == "complex64" else (None, "float64")
+    x = np.ones((6, 6), long or np.longdouble)
+    number = x.dtype.type(2)
+    for compute in (
+        lambda: a @ x, lambda: x @ a, lambda: a + x, lambda: a * x, lambda: x - a,
+        lambda: a @ sp.csr_array(x), lambda: a * number, lambda: number * a,
+        lambda: a / number,
+    ):  # fmt: skip
+        message = rf"'other': expected .*double precision \(other\.astype\('{kept}'\)\), got"
+        with pytest.raises(TypeError, match=message):
+            compute()
+
+
 def test_the_functions_stay_strict(engine, rng):
     a, _ = make(engine, rng, dtype="float32")
     x = engine.array(np.ones((20, 3)))

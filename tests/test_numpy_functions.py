@@ -154,6 +154,28 @@ def test_a_dense_array_in_place(engine, rng):
     np.testing.assert_array_equal(engine.host(y), ((start + dense - dense) - dense) * dense)
 
 
+@pytest.mark.parametrize("shape", [(12,), (8, 12), (2, 8, 12)])
+def test_a_dense_array_times_a_square_one_in_place(engine, rng, shape):
+    a = pattern_of(rng, shape=(12, 12), dtype="float32", xp=engine.xp)
+    a.data = engine.array(random_values(rng, a.data.shape, "float32", small_integers=True))
+    start = random_values(rng, shape, "float32", small_integers=True)
+    y = engine.array(start.copy())
+    y @= a
+    np.testing.assert_array_equal(engine.host(y), start @ engine.host(a.toarray()))
+
+
+def test_what_is_not_multiplied_in_place(rng):
+    """NumPy's rules of what an array can hold; it is said what does it."""
+    y, a = np.ones((3, 8), "float32"), pattern_of(rng, dtype="float32")
+    message = r"^x @= A \(x = x @ A .*\): argument 'out': expected "
+    with pytest.raises(ValueError, match=message + r"shape \(3, 12\), got \(3, 8\)$"):
+        y @= a
+    y = np.ones((3, 12), "int32")
+    with pytest.raises(TypeError, match=message + "a dtype that holds float64, got int32$"):
+        y @= pattern_of(rng, shape=(12, 12), dtype="float64")
+    assert (y == 1).all()
+
+
 def test_what_cupy_calls_in_place(rng):
     """Its ufuncs ask the arrays, by a protocol of their own."""
     a = pattern_of(rng, dtype="float32")

@@ -82,4 +82,5 @@ def test_scipys_published_tests_end_in_no_bad_error():
     run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     counts = json.loads(run.stdout.splitlines()[0])
-    assert counts["same"] >= 60 and counts["outside"] <= 3
+    assert counts["tests"]["same"] >= 60 and counts["tests"]["outside"] <= 3
+    assert counts["statements"]["same"] >= 1500

@@ -244,3 +244,18 @@ def test_random_24_keeps_half_of_a_group(rng, dtype):
     flags = testing.random_24(rng, (64, 64), dtype).reshape(-1, group) != 0
     assert set(flags.sum(axis=-1)) == set(range(group // 2 + 1))
     assert flags.any(axis=0).all()
+
+
+# -- data ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (0, 2)])
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(
+    "dtype", [*FLOATS, "int8", "int32", "bool", "complex64", "complex128", "float8_e4m3fn"]
+)
+def test_random_values_are_arrays_of_any_shape(rng, dtype, small, shape):
+    values = testing.random_values(rng, shape, dtype, small_integers=small)
+    assert type(values) is np.ndarray and values.shape == shape
+    assert values.dtype == testing.random_values(rng, (1,), dtype).dtype
+    values[...] = 0  # and can be written to

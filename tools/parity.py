@@ -22,13 +22,20 @@ import scipy.sparse.linalg
 
 import sparsegpu
 
+from . import scipys_tests
+
 #: What is tried for each public name of SciPy's array; ``first; then`` looks at ``then``. A, B and
 #: S (square) have 2x2 blocks, W 4x3 ones, Z is complex, N holds NaN, D dense, C CSR of B.
 CALLS = {
     "T": ["A.T"],
     "argmax": ["A.argmax()", "A.argmax(axis=1)"],
     "argmin": ["A.argmin()", "A.argmin(axis=0)"],
-    "asformat": ["A.asformat('csr')", "A.asformat('bsr')", "A.asformat('dia')"],
+    "asformat": [
+        "A.asformat('csr')",
+        "A.asformat('bsr')",
+        "A.asformat('array')",
+        "A.asformat('dia')",
+    ],
     "astype": [
         "A.astype('float32')",
         "A.astype('float32', 'same_kind')",
@@ -203,6 +210,7 @@ def parity_tables() -> str:
         parts += ["## Operators", _table(OPERATORS)]
         parts += ["## Functions of NumPy", _table(ufuncs)]
         parts += ["## Functions of scipy.sparse", _table(FUNCTIONS)]
+    parts += ["## SciPy's tests", scipys_tests.table()]
     return "\n\n".join(parts)
 
 

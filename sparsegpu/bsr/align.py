@@ -72,12 +72,21 @@ def scaled_values(function: str, data: Any, factor: Any, name: str) -> Any:
     return operation(data, factor)
 
 
+def check_precision(function: str, argument: str, dtype: np.dtype) -> None:
+    """Refuse the floats that are longer than float64, which no container holds."""
+    if dtype.kind in "fc" and dtype not in CONTAINER_DTYPES:
+        kept = "complex128" if dtype.kind == "c" else "float64"
+        expected = f"at most double precision ({argument}.astype('{kept}'))"
+        raise bad_type(function, argument, expected, dtype)
+
+
 def common_dtype(function: str, a: np.dtype, b: np.dtype, argument: str = "other") -> np.dtype:
     """Return NumPy's common dtype of two, if there is one that a container holds."""
     try:
         dtype = np.result_type(a, b)
     except TypeError:
         dtype = None
+    check_precision(function, argument, b)
     if a != b and (dtype is None or dtype not in CONTAINER_DTYPES):  # None equals float64
         raise bad_type(function, argument, f"a dtype that mixes with {a} (astype)", b)
     return check_dtype(function, argument, dtype)

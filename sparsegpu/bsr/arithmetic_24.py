@@ -14,12 +14,14 @@ from .._checks import bad_type, kind_of, not_offered
 from .._protocols import leaves
 from ..linalg import aslinearoperator
 from .align import is_scalar, scaled_values
+from .powers import checked_decimals, checked_exponent, raised, rounded
+from .ufuncs import Ufuncs
 
 #: Of float8_e4m3fn: what CuPy does to its bytes, NumPy to its values.
 _SIGN = np.uint8(0x80)
 
 
-class Arithmetic24:
+class Arithmetic24(Ufuncs):
     """Operators of 2:4 arrays: with numbers, and with arrays that keep the same elements.
 
     Results have the array's dtype, so the format of its metadata; what would change it is a
@@ -56,6 +58,66 @@ class Arithmetic24:
         if is_scalar(other):
             return self._scaled(function, other, "multiply")
         return self._paired(_checked_pair(function, self, other), other, operator.mul, False)
+
+    def multiply(self, other: Any) -> Any:
+        """Return the elementwise product with a number, or with an array that keeps the same.
+
+        Raises
+        ------
+        TypeError
+            Another operand, an array of another dtype, a number that would change the dtype.
+        ValueError
+            An array that keeps other elements, blocks that are stored twice.
+        NotImplementedError
+            Of float8_e4m3fn.
+        """
+        if is_scalar(other):
+            return self._scaled("multiply", other, "multiply")
+        return self._paired(_checked_pair("multiply", self, other), other, operator.mul, False)
+
+    def power(self, n: Any) -> Any:
+        """Return every kept value raised to a power: also ``A ** n``.
+
+        Parameters
+        ----------
+        n : number
+            Positive; of others what is not kept would not stay zero.
+
+        Raises
+        ------
+        TypeError
+            An ``n`` that is no real number, or that would change the dtype.
+        ValueError
+            An ``n`` that is larger than a float, or an integer that the dtype does not hold; blocks
+            that are stored twice.
+        NotImplementedError
+            An ``n`` that is not positive, or an array; of float8_e4m3fn.
+        """
+        return self._raised("power", n)
+
+    def __pow__(self, n: Any) -> Any:
+        if leaves(n, "__rpow__"):
+            return NotImplemented
+        return self._raised(f"{type(self).__name__} **", n)
+
+    def round(self, decimals: int = 0) -> Any:
+        """Return every kept value rounded to ``decimals``, half to even, as `numpy.round` does.
+
+        Raises
+        ------
+        TypeError
+            When ``decimals`` is no integer.
+        ValueError
+            Blocks that are stored twice.
+        NotImplementedError
+            Of float8_e4m3fn.
+        """
+        decimals = checked_decimals("round", decimals)
+        _refuse_float8("round", "rounding", self)
+        return self._mapped("round", partial(rounded, decimals=decimals), False)
+
+    def __round__(self, ndigits: int = 0) -> Any:
+        return self.round(ndigits)
 
     def __truediv__(self, other: Any) -> Any:
         if leaves(other, "__rtruediv__"):
@@ -94,11 +156,15 @@ class Arithmetic24:
         scale = partial(_scaled, function, factor=factor, name=name)
         return self._mapped(function, scale, True)
 
+    def _raised(self: Any, function: str, n: Any) -> Any:
+        n = checked_exponent(function, n, self.dtype, "A.todense() ** {}")
+        _refuse_float8(function, "powers", self)
+        return self._mapped(function, partial(_raised, function, n=n), False)
+
     def _elementwise(self: Any, ufunc: Any) -> Any:
         """Apply a ufunc of NumPy to every kept value; what is not kept has to stay zero."""
         function = f"numpy.{ufunc.__name__}"
-        if self.dtype == float8_e4m3fn:
-            raise not_offered(function, f"{function} of float8_e4m3fn", "astype('float16') first")
+        _refuse_float8(function, function, self)
         with np.errstate(all="ignore"):
             zero = ufunc(np.zeros((), self.dtype))
         if zero != 0:
@@ -111,11 +177,17 @@ class Arithmetic24:
         return self._mapped(function, ufunc, False)
 
 
-def check_dtype_stays(function: str, dtype: np.dtype, result: Any) -> None:
+def _refuse_float8(function: str, what: str, array: Any) -> None:
+    """Refuse to compute in a dtype that would round every result."""
+    if array.dtype == float8_e4m3fn:
+        raise not_offered(function, f"{what} of float8_e4m3fn", "astype('float16') first")
+
+
+def check_dtype_stays(function: str, dtype: np.dtype, result: Any, argument: str = "other") -> None:
     """Refuse results of another dtype, whose metadata another format may need."""
     if result.dtype != dtype:
         expected = f"a number that leaves {dtype} as it is (a Python number, or astype before)"
-        raise bad_type(function, "other", expected, f"one that makes it {result.dtype}")
+        raise bad_type(function, argument, expected, f"one that makes it {result.dtype}")
 
 
 def same_elements(meta: Any, other: Any) -> bool:
@@ -143,6 +215,12 @@ def _checked_pair(function: str, array: Any, other: Any) -> str:
 def _scaled(function: str, packed: Any, factor: Any, name: str) -> Any:
     result = scaled_values(function, packed, factor, name)
     check_dtype_stays(function, packed.dtype, result)
+    return result
+
+
+def _raised(function: str, packed: Any, n: Any) -> Any:
+    result = raised(packed, n)
+    check_dtype_stays(function, packed.dtype, result, "n")
     return result
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import Any
 
 import numpy as np
 
 from .._arrays import as_array, bfloat16, check_may_wait, common_namespace
-from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, not_offered
+from .._checks import bad_type, bad_value, broadcast_shape, check_scalar, not_offered, shown
 from ..ops._common import check_sparse, on_device
 from .align import check_can_be_set, check_values_writeable, is_scalar
 from .construct import index_array
+from .keys import index_parts
 
 _FUNCTION = "bsr_array[i, j] ="
 
@@ -23,9 +25,10 @@ def assign(array: Any, key: Any, value: Any) -> None:
     """
     check_sparse(_FUNCTION, "self", array)
     array._refuse_batch(_FUNCTION)
-    parts = key if isinstance(key, tuple) else (key, slice(None))
-    if len(parts) != 2:
-        raise not_offered(_FUNCTION, f"an index of {len(parts)} parts", "A[i, j] and A[i]")
+    parts = index_parts(_FUNCTION, key, 2)
+    parts = parts if len(parts) == 2 else (*parts, slice(None))
+    if len(parts) != 2 or any(part is ... for part in parts):
+        raise not_offered(_FUNCTION, f"the index {shown(key, reprlib.repr)}", "A[i, j] and A[i]")
     if not array.has_canonical_format:
         expected = "blocks of which none is repeated and rows that are sorted (sum_duplicates())"
         raise bad_value(_FUNCTION, "self", expected, "others")

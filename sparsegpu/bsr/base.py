@@ -14,6 +14,14 @@ from ..pattern import Pattern
 from .patterned import Patterned
 
 
+def computed(name: str) -> AttributeError:
+    """Return the error for setting what SciPy lets one set (the caller raises it)."""
+    return AttributeError(
+        f"bsr_array.{name}: expected not to be set: it is computed from the indices, which "
+        "sum_duplicates() and sort_indices() change"
+    )
+
+
 class BsrBase(Patterned, Sparse):
     """Values over a pattern; the classes that `bsr_array` is made of derive from this one."""
 
@@ -127,6 +135,11 @@ class BsrBase(Patterned, Sparse):
     def has_canonical_format(self) -> bool:
         """Whether block columns are sorted and none is repeated."""
         return self._pattern.has_canonical_format
+
+    @has_canonical_format.setter
+    def has_canonical_format(self, value: Any) -> None:
+        del value
+        raise computed("has_canonical_format")
 
     def _canonical(self, function: str, argument: str = "self") -> Self:
         """Return this array if it is canonical, else a new one with duplicates summed."""

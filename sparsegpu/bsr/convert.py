@@ -226,7 +226,7 @@ class Conversions(Formats, Portable):
     # -- other formats and block sizes -------------------------------------------------------
 
     def asformat(self, format: str | None, copy: bool = False) -> Any:
-        """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "dense".
+        """Return the matrix as "bsr" (or None), "csr", "csc", "coo" or "array" ("dense").
 
         Raises
         ------
@@ -240,6 +240,7 @@ class Conversions(Formats, Portable):
             "csr": self.tocsr,
             "csc": self.tocsc,
             "coo": self.tocoo,
+            "array": self.toarray,
             "dense": self.toarray,
         }
         check_choice("asformat", "format", format, (None, "bsr", *makers))

@@ -35,6 +35,7 @@ from .align import (
 )
 from .base import BsrBase
 from .elements import by_scipy, check_dtype
+from .powers import checked_decimals, checked_exponent, raised, rounded
 
 
 class Elementwise(BsrBase):
@@ -83,6 +84,23 @@ class Elementwise(BsrBase):
         """
         return _extreme_of_two("minimum", self, other)
 
+    def _elementwise(self, ufunc: Any) -> Self:
+        """Apply a ufunc of NumPy to every element, for `Ufuncs`; the result's dtype is NumPy's."""
+        function = f"numpy.{ufunc.__name__}"
+        summed = self._canonical(function, "x")
+        with np.errstate(all="ignore"):
+            filled = ufunc(np.zeros((), self.dtype)) != 0
+        if filled:
+            raise not_offered(
+                function,
+                "what is not zero at zero (it would fill every element that is not stored)",
+                "functions that are, such as numpy.sqrt, and any function of A.toarray()",
+            )
+        with on_device(summed._data):
+            values = ufunc(summed._data)
+        check_dtype(function, "x", values.dtype)
+        return summed._with(summed._pattern, values)
+
     def power(self, n: Any, dtype: Any = None) -> Self:
         """Return every element raised to a power: also ``A ** n``.
 
@@ -120,16 +138,13 @@ class Elementwise(BsrBase):
         ValueError
             Matrices of a batch that would keep different numbers of blocks.
         """
-        decimals = check_integer("round", "decimals", decimals, "an integer")
-        if abs(decimals) > 1000:  # no dtype has as many
-            raise bad_value("round", "decimals", "at most 1000 decimals", decimals)
+        decimals = checked_decimals("round", decimals)
         summed = self._canonical("round")
         data = summed._data
         if data.dtype.kind == "b":
             return summed.copy()
         with on_device(data):
-            wide = data.astype(np.float32) if data.dtype == bfloat16 else data
-            values = self._xp.round(wide, decimals).astype(data.dtype, copy=False)
+            values = rounded(data, decimals)
         return summed._with(summed._pattern, values)
 
     def __round__(self, ndigits: int = 0) -> Self:
@@ -219,37 +234,13 @@ class Elementwise(BsrBase):
 
 def _power(function: str, array: Any, n: Any, dtype: Any) -> Any:
     check_sparse(function, "self", array)
-    if not is_scalar(n) and (hasattr(n, "shape") or isinstance(n, (list, tuple))):
-        what = "an array of exponents (of which a zero would fill what is not stored)"
-        raise not_offered(function, what, "one exponent, A.with_data(A.data ** blocks)")
-    n = check_scalar(function, "n", n, complex_allowed=False)
     wanted = array.dtype if dtype is None else check_dtype(function, "dtype", dtype)
-    if not n > 0:
-        what = f"the power {n} (it would fill what is not stored)"
-        raise not_offered(function, what, f"positive powers, A.with_data(A.data ** {n})")
+    n = checked_exponent(function, n, wanted, "A.with_data(A.data ** {})")
     summed = array._canonical(function)
-    if isinstance(n, int):
-        check_held(function, n, wanted, "n")
     with on_device(summed._data):
-        work = np.dtype(np.float32) if wanted == bfloat16 else wanted
-        with np.errstate(all="ignore"):
-            values = _raised(summed._data.astype(work, copy=False), n)
-        values = values.astype(wanted) if wanted == bfloat16 else values
+        values = raised(summed._data.astype(wanted, copy=False), n)
     check_dtype(function, "n", values.dtype)
     return summed._with(summed._pattern, values)
-
-
-def _raised(values: Any, n: Any) -> Any:
-    """Return ``values ** n``, by multiplication where that is exact for what is exact.
-
-    CUDA's ``pow`` is right to one unit in the last place only, of -3.0 to the first power, too.
-    """
-    if n not in (1, 2, 3) or values.dtype.kind == "b":
-        return values**n
-    values = result = values.astype(np.result_type(values.dtype, n), copy=n == 1)
-    for _ in range(int(n) - 1):
-        result = result * values
-    return result
 
 
 def _extreme_of_two(function: str, array: Any, other: Any) -> Any:

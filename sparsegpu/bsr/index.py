@@ -16,6 +16,7 @@ from ..ops._common import check_sparse, on_device
 from ..pattern import Pattern
 from .assign import assign
 from .base import BsrBase
+from .keys import index_parts
 
 
 def _is_integer(key: Any) -> bool:
@@ -36,7 +37,7 @@ class Indexing(BsrBase):
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Any:
-        parts = key if isinstance(key, tuple) else (key,)
+        parts = index_parts("bsr_array[...]", key, self.ndim)
         if self._pattern.batch_shape:
             return self._of_batch(key, parts)
         if len(parts) not in {1, 2}:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from .._arrays import CONTAINER_DTYPES, as_array, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, not_offered
 from ..engines import engine_module
@@ -14,6 +16,7 @@ from ..pattern import from_sorted_keys
 from .align import (
     aligned,
     as_data,
+    check_precision,
     common_dtype,
     converted,
     flat,
@@ -59,6 +62,8 @@ def divided(function: str, array: Any, other: Any) -> Any:
 def scaled(function: str, array: Any, factor: Any, name: str) -> Any:
     """Multiply or divide the values; Python numbers do not change the kind of dtype."""
     check_sparse(function, "self", array)
+    if isinstance(factor, np.generic):
+        check_precision(function, "other", factor.dtype)
     # Duplicate blocks of bool combine by or, not by addition: merge them before they are numbers.
     array = array._canonical(function) if array.dtype.kind == "b" else array
     with on_device(array._data):

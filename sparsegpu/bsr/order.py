@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from .._checks import bad_value, check_flags
 from ..ops._canonical import distinct_values, spread
 from ..ops._common import check_sparse, check_values, on_device
 from ..pattern import Pattern
-from .base import BsrBase
+from .base import BsrBase, computed
 
 
 class Ordering(BsrBase):
@@ -22,6 +22,11 @@ class Ordering(BsrBase):
     def has_sorted_indices(self) -> bool:
         """Whether block columns ascend in every row (repeated ones allowed)."""
         return self._pattern.has_sorted_indices
+
+    @has_sorted_indices.setter
+    def has_sorted_indices(self, value: Any) -> None:
+        del value
+        raise computed("has_sorted_indices")
 
     def check_format(self, full_check: bool = True) -> None:
         """Refuse an array that does not describe a matrix.

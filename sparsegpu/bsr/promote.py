@@ -11,7 +11,7 @@ import numpy as np
 from .._arrays import HALF_DTYPES, OPERAND_DTYPES, as_array, check_dtype_among, common_namespace
 from .._checks import bad_type, bad_value
 from ..ops._common import check_sparse, in_dtype, is_sparse
-from .align import converted
+from .align import check_precision, converted
 from .elements import foreign_shape, is_foreign
 
 _PROMOTED = tuple(np.dtype(t) for t in (np.float32, np.float64, np.complex64, np.complex128))
@@ -83,6 +83,7 @@ def _product_dtype(function: str, of_self: np.dtype, of_other: np.dtype) -> np.d
         return of_self
     if of_other.kind not in "biufc" and of_other not in _NARROW:
         raise bad_type(function, "other", "numbers", of_other)
+    check_precision(function, "other", of_other)
     if of_self in _NARROW or of_other in _NARROW:
         wide = of_other if of_other in OPERAND_DTYPES else "float64"
         expected = (

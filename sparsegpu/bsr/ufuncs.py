@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 
-from .._checks import not_offered
-from ..ops._common import on_device
-from .base import BsrBase
-from .elements import check_dtype
 
-
-class Ufuncs(BsrBase):
-    """NumPy's functions of one array, of which those that SciPy's arrays have are methods.
-
-    They are not linear in the blocks, so that duplicates are summed first. The result's dtype is
-    NumPy's.
-    """
+class Ufuncs:
+    """NumPy's functions of one array, of which those that SciPy's arrays have are methods."""
 
     __slots__ = ()
 
-    def _elementwise(self, ufunc: Any) -> Self:
-        """Apply a ufunc of NumPy to every element; what is not stored has to stay zero."""
-        function = f"numpy.{ufunc.__name__}"
-        summed = self._canonical(function, "x")
-        with np.errstate(all="ignore"):
-            filled = ufunc(np.zeros((), self.dtype)) != 0
-        if filled:
-            raise not_offered(
-                function,
-                "what is not zero at zero (it would fill every element that is not stored)",
-                "functions that are, such as numpy.sqrt, and any function of A.toarray()",
-            )
-        with on_device(summed._data):
-            values = ufunc(summed._data)
-        check_dtype(function, "x", values.dtype)
-        return summed._with(summed._pattern, values)
+    #: Apply a ufunc of NumPy to every element; what is not stored has to stay zero.
+    _elementwise: Callable[[Any], Any]
 
     def arcsin(self) -> Self:
         """Return `numpy.arcsin` of every element."""

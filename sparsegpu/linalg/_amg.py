@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import _install
-from .._arrays import as_array, device_of, namespace
+from .._arrays import as_array, common_namespace, device_of, namespace
 from .._checks import bad_type, bad_value, check_choice, check_flags
 from .._device import device_context
 from ..engines import host_engine, use_engine
@@ -55,7 +55,8 @@ def amg(
         Hermitian positive definite, of square blocks; float32, float64, complex64 or complex128.
     B : array (n, k), optional
         What A hardly changes (near its null space), which coarse levels have to represent: for
-        elasticity the rigid-body motions. By default the constants, one for each row of a block.
+        elasticity the rigid-body motions. On the host or the GPU, as A. By default the constants,
+        one for each row of a block.
     smoother : "chebyshev" or "block_jacobi"
         A polynomial in A with the inverse diagonal blocks, or damped steps with these alone.
     degree : int
@@ -77,9 +78,10 @@ def amg(
     ValueError
         A batch, A or blocks that are not square, singular diagonal blocks, B of another shape,
         counts that are too small (levels, if thousands of unknowns remain), a smoother of
-        another name.
+        another name, A and B on two GPUs.
     TypeError
-        What is no `sparsegpu.bsr_array` or array, other dtypes.
+        What is no `sparsegpu.bsr_array` or array, other dtypes; A on the host and B on a GPU, or
+        the other way round.
     NotImplementedError
         While a CUDA graph is captured.
 
@@ -113,6 +115,7 @@ def amg(
     xp, device, n = namespace(A.data), device_of(A.data), A.shape[0]
     if B is not None:
         B = as_array(B, function, "B")
+        common_namespace(function, A=A.data, B=B)
         if B.ndim != 2 or B.shape[0] != n or not 1 <= B.shape[1] <= n:
             raise bad_value(function, "B", f"shape ({n}, k)", tuple(B.shape))
         if B.dtype.kind not in "biufc" or (B.dtype.kind == "c" and A.dtype.kind != "c"):
@@ -140,6 +143,7 @@ def amg(
         return _Cycle(xp, levels, exact, r)
 
     def cycle(b: Any) -> Any:
+        common_namespace(function, A=A.data, x=b)
         with device_context(device):
             columns = xp.ascontiguousarray(b.reshape(n, -1), dtype=A.dtype)
             return bound(columns.shape[1])(columns, xp.empty_like(columns)).reshape(b.shape)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._arrays import as_array, common_namespace, is_complex, namespace
-from .._checks import bad_type, bad_value, check_flags, kind_of
+from .._checks import bad_type, bad_value, check_flags
 from ._system import Operand, System, check_count, check_tolerance, to_host
 
 
@@ -60,8 +60,8 @@ def lobpcg(
     restartControl : int
         Accepted for SciPy's sake: dependent directions are left out in every iteration.
     check_every : int
-        Accepted, as the other solvers have it: the host solves the small eigenproblem of every
-        iteration, and so looks at the residuals in every one.
+        Changes nothing; the other solvers have it. The host solves the small eigenproblem of every
+        iteration, so that it waits for the GPU in each and looks at the residuals in each.
     verbose : bool
         Print a line at the end.
 
@@ -90,7 +90,8 @@ def lobpcg(
     conjugate gradient method", 2001: Rayleigh-Ritz on the iterates, the preconditioned residuals
     and the last directions. With 5 k >= n - m the dense problem is solved instead. An iteration is
     a product with each of A, B and M, a product of matrices for all dot products of the 3 k
-    vectors, whose eigenproblem is solved on the host, and one for all updates.
+    vectors, whose eigenproblem is solved on the host, and one for all updates. On a GPU all of it
+    is launched, never captured into a CUDA graph, which could not wait for the host.
 
     Examples
     --------
@@ -106,9 +107,7 @@ def lobpcg(
         function, largest=largest, retLambdaHistory=retLambdaHistory,
         retResidualNormsHistory=retResidualNormsHistory, verbose=verbose,
     )  # fmt: skip
-    system = System(function, A, X, None, M, name="X")
-    if len(system.shape) != 2:
-        raise bad_value(function, "X", "shape (n, k)", system.shape)
+    system = System(function, A, X, None, M, name="X", columns="k")
     (n, k), xp = system.b.shape, system.xp
     maxiter = 20 if maxiter is None else check_count(function, "maxiter", maxiter, 0)
     check_count(function, "check_every", check_every, 1)
@@ -155,9 +154,7 @@ def _mass(system: System, B: Any) -> Callable[[Any, Any], Any] | None:
         return None
     operand = Operand(system.function, "B", B)
     common_namespace(system.function, X=system.b, B=operand.array)
-    if operand.xp not in {None, system.xp}:
-        expected = f"an operator on {system.xp.__name__} arrays, like X"
-        raise bad_type(system.function, "B", expected, kind_of(B))
+    operand.check_beside(system.function, "X", system.b)
     rows = operand.check_square(system.function, "B")
     if rows not in {None, system.b.shape[0]}:
         expected = f"shape {(system.b.shape[0],) * 2} like A"

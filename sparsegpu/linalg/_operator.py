@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import HALF_DTYPES, import_scipy, namespace
+from .._arrays import HALF_DTYPES, device_of, import_scipy, namespace
 from .._checks import bad_type, bad_value
 from ..ops._blocks_24 import check_sparse_blocks, is_semi_structured, is_sparse_blocks
 from ..ops._common import check_sparse, in_dtype, on_device
@@ -120,7 +120,7 @@ def linear_operator(
 
     One of ours may be given an attribute ``bound``, which the solvers look for: a function of r
     that returns ``product(v, out)`` for vectors (n, r) of the operator's dtype. Such a product
-    takes no new memory, so that a CUDA graph can hold it.
+    takes no new memory, so that a CUDA graph can hold it. Its ``device`` is the number of its GPU.
     """
     if namespace(_values(A)) is np:
         import_scipy(function)
@@ -131,9 +131,11 @@ def linear_operator(
     if A.dtype.kind != "c":
         product = _of_complex(product)
         adjoint = None if adjoint is None else _of_complex(adjoint)
-    return LinearOperator(
+    operator = LinearOperator(
         A.shape, matvec=product, rmatvec=adjoint, matmat=product, rmatmat=adjoint, dtype=dtype
     )
+    operator.device = device_of(_values(A))
+    return operator
 
 
 def _values(A: Any) -> Any:

@@ -28,7 +28,7 @@ class System:
     xp, device : the array library, and the number of the GPU
     dtype, wide : of vectors; of dot products (float64 or complex128)
     shape : of `b` as it was given, and so of the solution
-    b, x : (n, r)
+    b, x : (n, r); of `columns`, if named, there has to be an axis in b as it was given
     engine : the module `vector` of the engine
     prepare : makes a pass over vectors (`engines.reference.vector.prepare`)
     capturable : whether the products are made by our kernels alone, from no new memory
@@ -46,6 +46,7 @@ class System:
         *,
         real: bool = False,
         name: str = "b",
+        columns: str = "",
     ):
         b = as_array(b, function, name)
         x0 = None if x0 is None else as_array(x0, function, "x0")
@@ -54,17 +55,18 @@ class System:
             operands["M"] = Operand(function, "M", M)
         arrays = {name: b, "x0": x0} | {name: one.array for name, one in operands.items()}
         self.xp = common_namespace(function, **arrays)
-        for argument, one in operands.items():
-            if one.xp not in {None, self.xp}:
-                expected = f"an operator on {self.xp.__name__} arrays, like {name}"
-                raise bad_type(function, argument, expected, f"one on {one.xp.__name__} arrays")
+        for one in operands.values():
+            one.check_beside(function, name, b)
         self.function, self.device = function, device_of(b)
         with self.on_device():
             check_may_wait(self.xp, f"{function}, which looks at residuals,")
         n = operands["A"].check_square(function, "A")
-        if b.ndim not in {1, 2} or (n is not None and b.shape[0] != n):
+        flat = b.ndim == 1
+        if not ((flat and not columns) or b.ndim == 2) or (n is not None and b.shape[0] != n):
             rows = "n" if n is None else n
-            raise bad_value(function, name, f"shape ({rows},) or ({rows}, r)", tuple(b.shape))
+            vector = "" if columns else f"({rows},) or "
+            expected = f"shape {vector}({rows}, {columns or 'r'})"
+            raise bad_value(function, name, expected, tuple(b.shape))
         self.shape = tuple(b.shape)
         if M is not None and operands["M"].check_square(function, "M") not in {None, b.shape[0]}:
             expected = f"shape {(b.shape[0],) * 2} like A"
@@ -81,7 +83,6 @@ class System:
                 self.x = self.xp.zeros_like(self.b)
             else:
                 self.x = self._columns(function, "x0", x0).copy()
-            flat = b.ndim == 1
             self.apply = operands["A"].product(self, flat)
             self.precondition = operands["M"].product(self, flat) if M is not None else None
         self.capturable = all(one.capturable for one in operands.values())
@@ -162,6 +163,7 @@ class Operand:
         self.dtype: np.dtype | None = None
         self.xp: ModuleType | None = None
         self.capturable = False
+        self.device: int | None = None  # of an operator, where it says
         self.array = None  # whose library and device is that of the operand
         if is_sparse(given):
             check_sparse(function, argument, given)
@@ -170,6 +172,7 @@ class Operand:
             self.array = given.data
         elif hasattr(given, "shape") and hasattr(given, "dtype") and hasattr(given, "__matmul__"):
             self.xp = _library(given)
+            self.device = _device(given) if self.xp not in {None, np} else None
             if given.dtype is not None and np.dtype(given.dtype).kind not in "biufc":
                 raise bad_type(function, argument, f"dtype {_NAMES}", given.dtype)
         elif not callable(given) or isinstance(given, type):
@@ -179,6 +182,17 @@ class Operand:
             return
         self.shape = tuple(given.shape)
         self.dtype = None if given.dtype is None else np.dtype(given.dtype)
+
+    def check_beside(self, function: str, name: str, array: Any) -> None:
+        """Refuse an operator of another array library or GPU than an array's."""
+        xp = namespace(array)
+        if self.xp not in {None, xp}:
+            expected = f"an operator on {xp.__name__} arrays, like '{name}'"
+            raise bad_type(function, self.argument, expected, kind_of(self.given))
+        device = device_of(array)
+        if self.device not in {None, device}:
+            expected = f"an operator on device {device} like '{name}'"
+            raise bad_value(function, self.argument, expected, f"device {self.device}")
 
     def check_square(self, function: str, argument: str) -> int | None:
         """Return the number of rows, None where the operand does not say."""
@@ -233,6 +247,19 @@ def _library(operator: Any) -> ModuleType | None:
 
         return cupy
     return np if modules & {"numpy", "scipy"} else None
+
+
+def _device(operator: Any) -> int | None:
+    """Return the GPU of an operator or array of CuPy's or cupyx's, None if it does not say.
+
+    cupyx's operator of a matrix has the matrix as an attribute.
+    """
+    for holder in (operator, getattr(operator, "A", None)):
+        device = getattr(holder, "device", None)
+        number = device if isinstance(device, int) else getattr(device, "id", None)
+        if isinstance(number, int):
+            return number
+    return None
 
 
 def _system_dtype(function: str, A: Operand, b: Any, real: bool, name: str) -> np.dtype:

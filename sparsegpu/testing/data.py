@@ -28,7 +28,7 @@ def random_values(
     """
     dtype = dtype_of(dtype)
     if dtype.kind == "b":
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)  # of shape () the comparison is no array
     if dtype.kind in "iu" and not small_integers:
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
@@ -36,11 +36,11 @@ def random_values(
         values = rng.integers(-3, 3, shape, endpoint=True).astype(np.float64)
         if dtype.kind == "c":
             values = values + 1j * rng.integers(-3, 3, shape, endpoint=True)
-        return values.astype(dtype)
-    values = rng.standard_normal(shape)
-    if dtype.kind == "c":
-        return (values + 1j * rng.standard_normal(shape)).astype(dtype)
-    return values.astype(dtype)
+    else:
+        values = rng.standard_normal(shape)
+        if dtype.kind == "c":
+            values = values + 1j * rng.standard_normal(shape)
+    return np.asarray(values).astype(dtype)
 
 
 def random_blocks(

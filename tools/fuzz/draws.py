@@ -126,7 +126,7 @@ class Draws:
     ) -> np.ndarray:
         """Return small integers (whose sums are exact), normal ones, or some with NaN and inf."""
         rng, kind = self.rng(), 0 if exact else self.integer(0, 4 if finite else 5)
-        array = np.asarray(random_values(rng, shape, dtype, small_integers=kind < 3))
+        array = random_values(rng, shape, dtype, small_integers=kind < 3)
         if kind == 5 and array.dtype.kind in "fV" and array.dtype != FP8:
             for special in (np.nan, np.inf, -np.inf, -0.0):
                 array[rng.random(shape) < 0.02] = special
