@@ -103,7 +103,9 @@ def test_neighbours_of_scattered_products(dtype, blocksize, form):
     found = candidates.paths(kind)
     halves = dtype == "bfloat16" and blocksize[1] % 8 == 0
     on_hopper = ("wgmma",) if halves and blocksize[1] % 64 == 0 else ()
-    assert found == (*on_hopper, *(("mma", "simt") if halves else ("simt",)))
+    bytes_of_row = {"bfloat16": 2, "int8": 1}.get(dtype, 0) * blocksize[1]
+    tensor_cores = min(blocksize) >= 16 and bytes_of_row > 0 and bytes_of_row % 16 == 0
+    assert found == (*on_hopper, *(("mma", "simt") if tensor_cores else ("simt",)))
     earlier = candidates.paths(kind._replace(family=family._replace(arch="80")))
     assert earlier == found[len(on_hopper) :]
     for path in found:

@@ -66,8 +66,11 @@ def test_a_tile_has_a_thread_for_each_term_of_a_slice():
 
 def test_when_it_is_chosen():
     assert bsr_addmm_sm80.pays(facts_of("float16", (16, 16), 64))
-    assert not bsr_addmm_sm80.pays(facts_of("float16", (4, 4), 64))
-    assert not bsr_addmm_sm80.pays(facts_of("float16", (16, 16), 1))
+    assert bsr_addmm_sm80.pays(facts_of("float16", (16, 16), 1, layout="strided"))
+    by_element = {"layout": "strided", "data_alignment": 2}
+    assert bsr_addmm_sm80.pays(facts_of("float16", (17, 16), 3, **by_element))
+    assert not bsr_addmm_sm80.pays(facts_of("float16", (16, 16), 3, **by_element))
+    assert not bsr_addmm_sm80.pays(facts_of("float32", (16, 16), 3, allow_tf32=True))
     assert tile_of(bsr_addmm_sm80, "float32", (16, 16), 64) is None
     assert tile_of(bsr_addmm_sm80, "float32", (16, 16), 64, allow_tf32=True)
 

@@ -15,7 +15,7 @@ from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
-from ._facts import HALVES, INDICES, Facts
+from ._facts import INDICES, Facts
 from ._fields import Fields
 from ._product import Product, alignment
 from ._row_split import balanced_pieces
@@ -79,9 +79,24 @@ def facts(p: Product) -> Facts:
 
 
 def pays(f: Facts) -> bool:
-    """Return whether no other tensor-core path has half a fragment of rows and columns to fill."""
-    halves = f.dtype.name in (*HALVES, "int8")
-    return not (halves and min(f.blocksize[0], f.columns) >= 8)
+    """Return whether a lane has few sums, so that no other path was measured to be faster.
+
+    With many its registers spill, and a product takes up to a hundred times as long.
+    """
+    bm, columns = f.blocksize[0], f.columns
+    outputs, even = bm * columns, columns & (columns - 1) == 0  # even: lanes share the columns
+    match f.dtype.name:
+        case "float64":
+            return outputs <= (40 if even else 32) or (bm <= 8 and columns in (2, 4, 8))
+        case "float32":
+            return outputs <= 80 or (even and outputs <= (256 if bm % 8 == 0 else 128))
+        case "complex64" | "complex128":
+            return True
+    if min(bm, columns) >= 8:
+        return False  # half a fragment of mma
+    if f.rows_aligned(16):
+        return bm <= 8 or columns == 2 or (columns == 4 and bm <= 16)
+    return outputs <= 80
 
 
 def small_blocks(dtype: np.dtype, blocksize: tuple[int, int], columns: int) -> bool:

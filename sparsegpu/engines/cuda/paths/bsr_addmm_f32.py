@@ -21,6 +21,7 @@ BY_ADDRESS = INDICES
 
 _RASTER = 1024  # row tiles that are taken before the next column tile
 _FEWEST_ROWS, _FEWEST_COLUMNS, _WORTH = 3, 8, 4
+_MANY_ROWS, _MANY_COLUMNS = 17, 32  # with which any number of the others suffices
 _FEW_ROWS = 8  # that every lane has all of
 #: Tiles of 64 columns: rows, rows of a lane, warps by rows and resident thread blocks.
 _NARROW_TILES = ((16, 4, 1, 12), (32, 8, 1, 12), (64, 8, 2, 6))
@@ -41,7 +42,9 @@ facts, serves = Product.facts, always
 
 def pays(f: Facts) -> bool:
     """Return whether rows and columns suffice: few do, since the SIMT kernel is slow, too."""
-    return f.blocksize[0] >= _FEWEST_ROWS and f.columns >= _FEWEST_COLUMNS
+    rows, columns = f.blocksize[0], f.columns
+    few = rows >= _FEWEST_ROWS and (columns >= _FEWEST_COLUMNS or rows >= _MANY_ROWS)
+    return few or columns >= _MANY_COLUMNS
 
 
 def worth_measuring(f: Facts) -> bool:

@@ -19,14 +19,16 @@ TENSOR_CORES = True
 BY_ADDRESS = INDICES
 
 _RASTER = 768  # row tiles that are taken before the next column tile
-_FEWEST_ROWS, _FEWEST_COLUMNS = 4, 8
+_FEWEST_ROWS = 4  # and columns of a block
+_MANY_COLUMNS = 24  # of dense, with which two rows suffice
 
 facts, serves = Product.facts, always
 
 
 def pays(f: Facts) -> bool:
     """Return whether fragments are full enough: half do, since the SIMT kernel is slow, too."""
-    return f.blocksize[0] >= _FEWEST_ROWS and f.columns >= _FEWEST_COLUMNS
+    bm, bk = f.blocksize
+    return min(bm, bk) >= _FEWEST_ROWS or (bm > 1 and f.columns >= _MANY_COLUMNS)
 
 
 def worth_measuring(f: Facts) -> bool:

@@ -38,6 +38,7 @@ TOGETHER = ("SLICE_ROWS", "TILE_N")
 FEWEST_COLUMNS = 72
 #: Elements of a 16-byte vector: rows of ``out`` and of the copies are multiples of it.
 PIECE = 8
+_FEWEST_TERMS = 6  # columns of a block
 _SMALL = 8  # rows, and columns, of blocks that are many
 _TALL = 64  # rows; taller blocks have two warps to a column
 _LOW, _ALONE = 16, 32  # rows; those between have a tile to themselves, of two warps
@@ -56,7 +57,12 @@ _MOST_SLOTS = 64  # blocks of a stage: one word has a presence bit for each
 _BUFFER_ROWS = 32  # of the epilogue's store buffer
 _RESERVED = 1024  # of the multiprocessor's shared memory for each of its thread blocks
 
-facts, pays, worth_measuring = Product.facts, always, always
+facts, worth_measuring = Product.facts, always
+
+
+def pays(f: Facts) -> bool:
+    """Return whether a block has terms enough that finding it is not most of the work."""
+    return f.blocksize[1] >= _FEWEST_TERMS
 
 
 @dataclass(frozen=True, slots=True)

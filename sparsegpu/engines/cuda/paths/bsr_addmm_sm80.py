@@ -30,14 +30,23 @@ _ROWS, _COLUMNS = (16, 32, 64, 128), (32, 64, 128)
 _WARPS = (1, 2, 4, 8)
 _WARP = 64  # rows, and columns, of a warp: sums of 64 x 64 are 128 registers
 _HALF_A_FRAGMENT = 8  # rows, and columns; with fewer, SIMT code wastes less
+_FEWEST_BY_ELEMENT = 17  # rows that are worth copies by element of both operands
 _WORTH = 4  # rows, and columns, that are worth a measurement
 
 serves = always
 
 
 def pays(f: Facts) -> bool:
-    """Return whether rows and columns fill half a fragment."""
-    return min(f.blocksize[0], f.columns) >= _HALF_A_FRAGMENT
+    """Return whether it was measured to be faster than SIMT code.
+
+    Half a fragment of rows and columns is enough for TF32 and for blocks that are stored
+    transposed. Of others, either operand is to be copied in vectors, or a block has many rows.
+    """
+    bm = f.blocksize[0]
+    if f.transposed or f.itemsize == 4:
+        return min(bm, f.columns) >= _HALF_A_FRAGMENT or bm >= _FEWEST_BY_ELEMENT
+    in_vectors = f.rows_aligned(16) or _dense_layout(f) != "strided"
+    return in_vectors or bm >= _FEWEST_BY_ELEMENT
 
 
 def worth_measuring(f: Facts) -> bool:
