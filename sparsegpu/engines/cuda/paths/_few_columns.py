@@ -87,16 +87,18 @@ def pays(f: Facts) -> bool:
     outputs, even = bm * columns, columns & (columns - 1) == 0  # even: lanes share the columns
     match f.dtype.name:
         case "float64":
-            return outputs <= (40 if even else 32) or (bm <= 8 and columns in (2, 4, 8))
+            few = bm <= 4 or (bm <= 8 and columns in (2, 4, 8))
+            return few or outputs <= (40 if even else 32)
         case "float32":
-            return outputs <= 80 or (even and outputs <= (256 if bm % 8 == 0 else 128))
+            most = (256, 100) if bm % 8 == 0 else (128, 80)
+            return outputs <= most[0 if even else 1]
         case "complex64" | "complex128":
             return True
     if min(bm, columns) >= 8:
         return False  # half a fragment of mma
     if f.rows_aligned(16):
         return bm <= 8 or columns == 2 or (columns == 4 and bm <= 16)
-    return outputs <= 80
+    return outputs <= (120 if bm % 8 == 0 else 80)
 
 
 def small_blocks(dtype: np.dtype, blocksize: tuple[int, int], columns: int) -> bool:
