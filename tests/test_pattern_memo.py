@@ -16,6 +16,7 @@ import sparsegpu
 from sparsegpu._memo import RECENT
 from sparsegpu.ops.scatter_indices import FORMATS
 from sparsegpu.pattern import Pattern
+from sparsegpu.semi_structured.layout import Halves
 
 
 class Thing:
@@ -167,6 +168,33 @@ def test_finalizers_that_call_crosswise():
     assert len(results) == 6 and all(type(r) is Thing for r in results)
     for kept in (first, second):
         assert kept.memo("thing", Thing) in results and not kept._lock._is_owned()
+
+
+def test_finalizers_that_ask_crosswise_for_the_other_half_of_24_matrices(rng, monkeypatch):
+    dense = sparsegpu.prune_24(rng.standard_normal((2, 32, 64)).astype(np.float16))
+    first, second = (sparsegpu.to_semi_structured(d)._halves for d in dense)
+    both, real, made = threading.Barrier(2, timeout=20), Halves._build, []
+
+    def build(own, side):
+        if threading.current_thread() in threads and len(made) < 2:
+            made.append(own)
+            both.wait()
+            (second if own is first else first).get(side)
+            both.wait()
+        return real(own, side)
+
+    monkeypatch.setattr(Halves, "_build", build)
+    threads = [
+        threading.Thread(target=halves.get, args=(1,), daemon=True) for halves in (first, second)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+    assert len(made) == 2
+    for halves in (first, second):
+        assert halves.get(1) is halves.get(1) and not halves._lock._is_owned()
 
 
 def test_who_waits_for_what_is_made_gets_it():
