@@ -4,6 +4,10 @@ A fork copies the locks that other threads hold, but not the threads: nobody wou
 the child. What our locks guard is whole whenever another thread may fork: a value is built first,
 and seen by others only once it is stored, in one step. So a child needs no more than free locks.
 
+In the middle of a call a finalizer of the user's may make another one. If a thread that holds a
+lock of one operand waited for that of another, a second thread could do the reverse. So it does not
+wait: see `acquire`.
+
 It is otherwise with an import or a compiler: what they guard may be half done, so a fork waits for
 them. One hook takes all these locks: a hook of its own for each would be registered too late for
 the fork that waits for the very import that brings the lock.
@@ -13,6 +17,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -37,6 +43,45 @@ def fork_safe(lock: Any) -> Any:
     """
     _locks.add(lock)
     return lock
+
+
+class _Held(threading.local):
+    count = 0
+
+
+#: How many locks of operands this thread holds.
+_held = _Held()
+
+
+def acquire(lock: Any) -> bool:
+    """Take the lock of an operand, for `release`.
+
+    Returns
+    -------
+    bool
+        False, without the lock, where this thread holds another one and would have to wait.
+    """
+    if not lock.acquire(blocking=not _held.count):
+        return False
+    _held.count += 1
+    return True
+
+
+def release(lock: Any) -> None:
+    """Release a lock that `acquire` took."""
+    _held.count -= 1
+    lock.release()
+
+
+@contextmanager
+def held(lock: Any) -> Iterator[bool]:
+    """Do what `acquire` and `release` do around a ``with`` block."""
+    taken = acquire(lock)
+    try:
+        yield taken
+    finally:
+        if taken:
+            release(lock)
 
 
 def awaited_by_forks(lock: Any) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import Operand, small
+from sparsegpu._memo import RECENT
 from sparsegpu.engines.cuda.runtime import capture
 from sparsegpu.engines.cusparselt import availability
 from sparsegpu.testing import random_values
@@ -309,6 +310,28 @@ def test_what_waits_refuses_to_be_captured(cuda_engine, cp, rng):
             stream.end_capture().launch(stream)
         stream.synchronize()
         assert other.get().tolist() == [1] * 4, name
+
+
+def test_a_capture_goes_on_while_what_was_kept_goes(cuda_engine, cp, rng):
+    """What was kept with an operand, and read on two other streams, is let go meanwhile."""
+    shared = CASES["full_row"](cuda_engine, rng)
+    pattern = sg.bsr_array(cp.eye(4), blocksize=(2, 2)).pattern
+    out = shared.blank(cp)
+    shared.call(shared.dense[0], out)
+    main, *others = (cp.cuda.Stream(non_blocking=True) for _ in range(3))
+    out.fill(0)
+    cp.cuda.Device().synchronize()
+    with main:
+        main.begin_capture()
+        shared.call(shared.dense[0], out)
+        for n in range(1, 3 * RECENT):
+            for stream in others:
+                with stream:
+                    assert int(pattern.broadcast_to((n,)).indices.sum()) == n
+        graph = main.end_capture()
+    graph.launch(main)
+    main.synchronize()
+    assert (out == shared.expected[0]).all()
 
 
 def test_an_external_stream_is_captured(cuda_engine, cp, rng):

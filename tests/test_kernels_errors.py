@@ -141,3 +141,8 @@ class TestErrors:
     def test_configs_and_outs(self, make, error):
         with pytest.raises(error, match=r"^(Config|Out): "):
             make()
+
+    def test_what_is_given_by_place(self):
+        assert kernels.Out((2,), "f4", 1) == kernels.Out((2,), "f4", fill=1)
+        with pytest.raises(TypeError, match="positional"):
+            kernels.TensorMap(np.zeros((64, 64), np.float32), (8, 32), 128)

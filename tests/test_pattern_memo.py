@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -14,6 +16,7 @@ import sparsegpu
 from sparsegpu._memo import RECENT
 from sparsegpu.ops.scatter_indices import FORMATS
 from sparsegpu.pattern import Pattern
+from sparsegpu.semi_structured.layout import Halves
 
 
 class Thing:
@@ -40,25 +43,175 @@ def test_the_latest_few_are_kept():
     assert [w() is not None for w in watched] == [False] * (2 * RECENT - 1) + [True] * RECENT
 
 
-def test_what_a_graph_captured_is_kept_for_good(monkeypatch):
-    kept, capturing, waits = pattern(), [False], []
-    stream = SimpleNamespace(ptr=7, synchronize=lambda: None)
+class Stream:
+    def __init__(self, ptr, waits):
+        self.ptr, self._waits = ptr, waits
+
+    def synchronize(self):
+        self._waits.append(self.ptr)
+
+
+@pytest.fixture
+def on_streams(monkeypatch):
+    """Return a pattern of a GPU, and what its CUDA is told and was waiting for."""
+    kept = pattern()
+    told = SimpleNamespace(waits=[], captured=set(), others=[pattern() for _ in range(3 * RECENT)])
     runtime = SimpleNamespace(
-        deviceSynchronize=lambda: waits.append(True),
-        streamIsCapturing=lambda stream: capturing[0],
+        deviceSynchronize=lambda: told.waits.append("device"),
+        streamIsCapturing=lambda stream: stream in told.captured,
     )
-    kept.xp = SimpleNamespace(
-        cuda=SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)
-    )
+    cuda = SimpleNamespace(get_current_stream=lambda: told.current, runtime=runtime)
+    kept.xp = SimpleNamespace(cuda=cuda)
     monkeypatch.setitem(sys.modules, "cupy", kept.xp)
+    told.stream = lambda ptr: Stream(ptr, told.waits)
+    told.current = told.stream(7)
+    return kept, told
+
+
+def test_what_a_graph_captured_is_kept_for_good(on_streams):
+    kept, told = on_streams
     captured = kept.memo_recent("thing", 0, Thing)
-    capturing[0] = True
+    told.captured.add(7)
     assert kept.memo_recent("thing", 0, Thing) is captured
-    capturing[0] = False
+    told.captured.clear()
     for n in range(1, 2 * RECENT + 1):
         kept.memo_recent("thing", n, Thing)
     assert kept.memo_recent("thing", 0, Thing) is captured
-    assert len(waits) == RECENT + 1  # before anything is let go that a stream may be reading
+
+
+def keep_for_keys(kept, n, others):
+    return kept.memo_recent("thing", n, Thing)
+
+
+def keep_for_patterns(kept, n, others):
+    return kept.memo_with("thing", others[n], Thing)
+
+
+@pytest.mark.parametrize("keep", [keep_for_keys, keep_for_patterns])
+def test_who_may_be_reading_is_waited_for(on_streams, keep):
+    """No other stream, and not the device: that would end captures of other threads."""
+    kept, told = on_streams
+    mine, other = told.current, told.stream(8)
+    first = weakref.ref(keep(kept, 0, told.others))
+    told.current = other
+    assert keep(kept, 0, told.others) is first()
+    told.current = mine
+    for n in range(1, RECENT):
+        keep(kept, n, told.others)
+    made = RECENT * [7]  # a new value is complete before others see it
+    assert told.waits == made
+    keep(kept, RECENT, told.others)
+    assert told.waits == [*made, 8, 7] or told.waits == [*made, 7, 8]
+    gc.collect()
+    assert first() is None
+    for n in range(RECENT + 1, 3 * RECENT):
+        keep(kept, n, told.others)
+    assert told.waits.count(8) == 1 and "device" not in told.waits
+
+
+@pytest.mark.parametrize("keep", [keep_for_keys, keep_for_patterns])
+def test_what_a_stream_reads_that_is_captured_now_stays(on_streams, keep):
+    kept, told = on_streams
+    mine, other = told.current, told.stream(8)
+    first = weakref.ref(keep(kept, 0, told.others))
+    told.current = other
+    keep(kept, 0, told.others)
+    told.current = mine
+    told.captured.add(8)
+    for n in range(1, 2 * RECENT):
+        keep(kept, n, told.others)
+    gc.collect()
+    assert first() is not None and set(told.waits) == {7}
+
+
+@pytest.mark.parametrize("handle", [8, 2])
+@pytest.mark.parametrize("keep", [keep_for_keys, keep_for_patterns])
+def test_the_device_is_waited_for_where_a_stream_is_out_of_sight(on_streams, keep, handle):
+    """Destroyed or another library's, or a thread's default stream."""
+    kept, told = on_streams
+    mine = told.current
+    keep(kept, 0, told.others)
+    told.current = told.stream(handle)
+    keep(kept, 0, told.others)
+    told.current = mine
+    gc.collect()
+    for n in range(1, 2 * RECENT):
+        keep(kept, n, told.others)
+    assert told.waits.count("device") == 1
+
+
+def test_finalizers_that_call_crosswise():
+    """Each in the middle of making what is kept with one operand asks for another operand's."""
+    first, second = pattern(), pattern()
+    both, results = threading.Barrier(2, timeout=20), []
+
+    def make(own, other):
+        def build():
+            both.wait()
+            results.append(other.memo("thing", Thing))
+            results.append(other.memo_recent("things", 0, Thing))
+            results.append(other.memo_with("pairs", own, Thing))
+            both.wait()
+            return Thing()
+
+        own.memo("made", build)
+
+    threads = [
+        threading.Thread(target=make, args=pair, daemon=True)
+        for pair in ((first, second), (second, first))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+    assert len(results) == 6 and all(type(r) is Thing for r in results)
+    for kept in (first, second):
+        assert kept.memo("thing", Thing) in results and not kept._lock._is_owned()
+
+
+def test_finalizers_that_ask_crosswise_for_the_other_half_of_24_matrices(rng, monkeypatch):
+    dense = sparsegpu.prune_24(rng.standard_normal((2, 32, 64)).astype(np.float16))
+    first, second = (sparsegpu.to_semi_structured(d)._halves for d in dense)
+    both, real, made = threading.Barrier(2, timeout=20), Halves._build, []
+
+    def build(own, side):
+        if threading.current_thread() in threads and len(made) < 2:
+            made.append(own)
+            both.wait()
+            (second if own is first else first).get(side)
+            both.wait()
+        return real(own, side)
+
+    monkeypatch.setattr(Halves, "_build", build)
+    threads = [
+        threading.Thread(target=halves.get, args=(1,), daemon=True) for halves in (first, second)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+        assert not thread.is_alive()
+    assert len(made) == 2
+    for halves in (first, second):
+        assert halves.get(1) is halves.get(1) and not halves._lock._is_owned()
+
+
+def test_who_waits_for_what_is_made_gets_it():
+    """A thread that holds nothing waits, so that there is one value."""
+    kept, begun, made = pattern(), threading.Event(), []
+
+    def build():
+        begun.set()
+        time.sleep(0.05)
+        made.append(Thing())
+        return made[-1]
+
+    thread = threading.Thread(target=kept.memo, args=("thing", build))
+    thread.start()
+    assert begun.wait(20)
+    assert kept.memo("thing", build) is made[0] and len(made) == 1
+    thread.join()
 
 
 def test_index_lists_do_not_pile_up(engine):

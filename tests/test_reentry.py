@@ -156,3 +156,35 @@ def test_locks_let_their_thread_in_again(monkeypatch):
         with lock:
             assert lock.acquire(blocking=False)
             lock.release()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_calls_that_are_in_the_middle_of_each_other_crosswise(owner, known):
+    """Two threads, each with a call of one operand's and in the middle of it of the other's."""
+    owners, borrowed, log = (owner, SimpleNamespace(kept={}, device=0)), [], []
+    both, replayed = threading.Barrier(2, timeout=20), []
+    works = [[Noted(log, f"{n} begin"), Noted(log, f"{n} end")] for n in range(2)]
+    places = at(512), at(1024)
+    for n in range(2) if known else ():
+        call_of(owners[n], places[n], works[n], borrowed)
+
+    def call(n):
+        def cross():
+            both.wait()
+            other = [Noted(log, f"{n} in the middle")]
+            replayed.append(call_of(owners[1 - n], places[1 - n], other, borrowed))
+            both.wait()
+
+        works[n][0].then = cross
+        call_of(owners[n], places[n], works[n], borrowed)
+
+    threads = [threading.Thread(target=call, args=(n,), daemon=True) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+        assert not thread.is_alive(), "they wait for each other"
+    assert replayed == [False, False] and len(log) == (10 if known else 6)
+    for kept in (workspace for each in owners for workspace in each.kept.values()):
+        assert not kept.lock._is_owned() and kept.lock.acquire(blocking=False)
+        kept.lock.release()

@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not installed")
 
-from sparsegpu import _cache
+from sparsegpu import _cache, kernels
 from sparsegpu.engines.cuda.runtime import compile as compiler
 from sparsegpu.engines.cuda.runtime.compile import CompileError, compile_kernel
 from sparsegpu.engines.cuda.runtime.cubin import read_resources
 from sparsegpu.engines.cuda.runtime.source import expand, source_names, source_root
+from sparsegpu.kernels import build
 
 PROBES = Path(__file__).parent / "cuda_probes"
 SMALL = {"VALUE": 3, "SHARED": 0}
@@ -187,6 +188,22 @@ def test_the_key_sees_text_flags_architecture_and_compiler(cache, compilations, 
     monkeypatch.setattr(compiler, "expand", lambda name, root: expand(name, root) + "// more\n")
     compile_kernel("probe_small", "80", SMALL, root=PROBES)
     assert len(compilations) == len(entries(cache)) == 5
+
+
+def test_the_key_sees_the_headers_of_cuda(cache, compilations, monkeypatch, tmp_path):
+    """An upgrade puts others in the same directory, and NVRTC may stay."""
+    folder = tmp_path / "include"
+    folder.mkdir()
+    header = folder / "cuda_fp16.h"
+    monkeypatch.setattr(compiler, "include_paths", lambda: (str(folder),))
+    text = 'extern "C" __global__ void k(int* x) { *x = 1; }'
+    for content in ("// one\n", "// another\n", "// one\n"):
+        header.write_text(content)
+        compiler.header_sizes.cache_clear()  # as in another process
+        build.build.cache_clear()
+        compile_kernel("probe_small", "80", SMALL, root=PROBES)
+        assert kernels.wrap(text, "k").access.writes == {"x"}
+    assert len(compilations) == 2 and len(entries(cache)) == 4
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None])

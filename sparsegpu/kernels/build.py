@@ -109,7 +109,9 @@ def build(
         compiled_by, make = compiler.linker_version(), compiler.link_ptx
     else:
         compiled_by, make = compiler.nvrtc_version(), compiler.compile_text
-        flags = (*flags, *(f"--include-path={path}" for path in compiler.include_paths()))
+        paths = compiler.include_paths()
+        flags = (*flags, *(f"--include-path={path}" for path in paths))
+        headers += compiler.header_sizes(paths)
     parts = [_LAYOUT, stored.version(), name, text, *flags, repr(signature), repr(compiled_by)]
     parts.append(headers)
     key = sha256("\0".join(parts).encode()).hexdigest()

@@ -157,10 +157,10 @@ class Out:
     ----------
     shape : int or tuple of int, optional
     dtype : dtype, optional
-    like : str, optional
-        The argument whose shape and dtype are taken, instead.
     fill : number, optional
         What it is filled with first. Without, the kernel must not read it.
+    like : str, optional
+        The argument whose shape and dtype are taken, instead.
 
     Raises
     ------
@@ -177,8 +177,8 @@ class Out:
 
     shape: Any = None
     dtype: Any = None
-    like: str | None = None
     fill: Any = None
+    like: str | None = None
 
     def __post_init__(self) -> None:
         given = self.shape is not None and self.dtype is not None

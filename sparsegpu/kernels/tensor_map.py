@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -55,8 +55,8 @@ class TensorMap:
 
     array: Any
     box: tuple[int, ...]
-    swizzle: int = 0
-    strides: tuple[int, ...] | None = None
+    swizzle: int = field(default=0, kw_only=True)
+    strides: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not is_array(self.array):
@@ -100,7 +100,7 @@ class TensorMap:
 
     def of(self, array: Any) -> TensorMap:
         """Return the same map of another array."""
-        return TensorMap(array, self.box, self.swizzle, self.strides)
+        return TensorMap(array, self.box, swizzle=self.swizzle, strides=self.strides)
 
     def encoded(self) -> bytes:
         """Return the map as the kernel takes it; needs the driver."""

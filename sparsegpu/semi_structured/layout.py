@@ -12,7 +12,7 @@ from .._arrays import check_may_wait, common_namespace, device_of, float8_e4m3fn
 from .._checks import bad_type, bad_value, check_sizes
 from .._device import device_context
 from .._format_24 import FORMATS
-from .._locks import fork_safe
+from .._locks import fork_safe, held
 from .._math import round_up
 from ..ops._common import on_device, optional_array
 from ..ops._product_24 import Half
@@ -98,7 +98,7 @@ class Halves:
         """Return what is held of a side now, for users: always the same arrays."""
         half = self._sides[side]
         if half is not None and self._shown[side] is None:
-            with self._lock:
+            with held(self._lock):
                 if self._shown[side] is None:
                     self._shown[side] = half.viewed()
         return self._shown[side]
@@ -114,14 +114,16 @@ class Halves:
         half = self._sides[side] or self._splits[side]
         if half is not None:
             return half
-        with self._lock, device_context(self.device):
+        with held(self._lock), device_context(self.device):
             half = self._sides[side] or self._splits[side]
             if half is None:
                 check_may_wait(self.xp, "making the missing half of a 2:4 matrix")
                 half = self._build(side)
                 if self.xp is not np:  # complete before another stream uses it
                     self.xp.cuda.get_current_stream().synchronize()
-                (self._splits if half.split else self._sides)[side] = half
+                kept = self._splits if half.split else self._sides
+                # Who may not wait for this lock builds it, too.
+                half = kept[side] = kept[side] or half
         return half
 
     def for_vendor(self, side: int) -> Half:
@@ -130,7 +132,7 @@ class Halves:
         if found is not None:
             return found
         half = self.get(side)
-        with self._lock:
+        with held(self._lock):
             found = self._vendors[side]
             if found is None:
                 from ..engines.cusparselt.compress import compressed
@@ -139,7 +141,8 @@ class Halves:
                 with on_device(half.packed):
                     vendor = compressed(half.packed, half.meta, self.dtype)
                     self.xp.cuda.get_current_stream().synchronize()
-                found = self._vendors[side] = half._replace(vendor=vendor)
+                found = self._vendors[side] or half._replace(vendor=vendor)
+                self._vendors[side] = found
         return found
 
     @property

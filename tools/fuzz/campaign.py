@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..gpus import take_next_turn
 from . import (
+    assembling,
     attention,
     containers,
     makers,
@@ -41,6 +42,7 @@ MODULES = (
     products_24,
     makers,
     metadata,
+    assembling,
 )
 #: Every drawing function, by module and name.
 CASES = {

@@ -78,6 +78,7 @@ def as_text(value: Any) -> str:
 
 def _key(text: str, flags: list[str], name: str) -> str:
     parts = [_LAYOUT, name, text, *flags, "nvrtc", *map(str, nvrtc_version())]
+    parts.append(header_sizes(include_paths()))
     return sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -154,6 +155,17 @@ def include_paths() -> tuple[str, ...]:
         "cuda_fp16.h not found beside NVRTC, in pip's nvidia packages, CUDA_PATH or "
         f"/usr/local/cuda; {_install.for_cuda()}"
     )
+
+
+@lru_cache(maxsize=1)
+def header_sizes(paths: tuple[str, ...]) -> str:
+    """Return names and sizes of the headers in directories, which tell releases of CUDA apart.
+
+    An upgrade puts others into the same directory. Reading them all would take longer than a cached
+    kernel does.
+    """
+    found = [(e.name, e.stat().st_size) for p in paths for e in os.scandir(p) if e.is_file()]
+    return repr(sorted(found))
 
 
 def _header_candidates() -> Any:

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ...._arrays import is_captured
+from ...._locks import acquire, release
 from . import capture as captures
 from .launch import Recorder, recording
 from .workspace import StreamWorkspace, place_of, reclaim_external, workspace_on
@@ -110,7 +111,7 @@ class Submission:
             if not self.captured:
                 workspace.used(self._stream.ptr)
         finally:
-            workspace.lock.release()
+            release(workspace.lock)
 
     @property
     def captured(self) -> bool:
@@ -145,13 +146,15 @@ class Submission:
     def _locked(self) -> StreamWorkspace | None:
         """Return the stream's workspace, locked until the call ends.
 
-        None without an operand, and in the middle of a call that this thread replays.
+        None without an operand, in the middle of a call that this thread replays, and where it
+        would have to wait in the middle of a call that has another operand's.
         """
         while True:
             found = self.kept_on_stream()
             if found is None:
                 return None
-            found.lock.acquire()
+            if not acquire(found.lock):
+                return None
             taken = False
             try:
                 if found.replaying:
@@ -162,7 +165,7 @@ class Submission:
                     return found
             finally:
                 if not taken:
-                    found.lock.release()
+                    release(found.lock)
 
     def keep(self, thing: Any) -> None:
         """Keep what a graph may still read alive for as long as the graph, while capturing one."""

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._locks import fork_safe
+from ...._locks import acquire, fork_safe, release
 from ...._math import round_up
 from .launch import Work, enqueue
 
@@ -152,9 +152,12 @@ class StreamWorkspace:
         -------
         bool
             False, with nothing enqueued, where ``calls``, in which they were found, is no longer
-            in place because another thread has replaced a chunk, or in the middle of a replay.
+            in place because another thread has replaced a chunk, in the middle of a replay, and
+            where the lock is another thread's and this one has another operand's.
         """
-        with self.lock:
+        if not acquire(self.lock):
+            return False
+        try:
             if self.calls is not calls or self.replaying:
                 return False
             self.begin(stream)
@@ -164,6 +167,8 @@ class StreamWorkspace:
             finally:
                 self.replaying = False
                 self.used(stream)
+        finally:
+            release(self.lock)
         if _waiting:
             reclaim()
         return True
