@@ -73,6 +73,9 @@ def sddmm(peer: str, product: SampledProduct) -> Prepared:
     """Return cuSPARSE's product at the stored elements, or at the stored blocks."""
     import cupy
 
+    _library()  # before what imports it
+    from cupy_backends.cuda.libs import cusparse
+
     (ours,) = product.results()
     pattern, dtype = product.out, product.mat1.dtype
     if dtype.kind == "i":
@@ -86,13 +89,13 @@ def sddmm(peer: str, product: SampledProduct) -> Prepared:
     refused = ""
     for order in (_ROW_MAJOR, _COLUMN_MAJOR):
         values = cupy.zeros(ours.shape, dtype)
-        # One each: preprocessing changes a descriptor.
-        descriptor = describe(pattern.shape, *structure, values)
         try:
+            # One each: preprocessing changes a descriptor.
+            descriptor = describe(pattern.shape, *structure, values)
             prepared = _sampled(product, descriptor, order, values, keep=structure)
             prepared.call()
             compare(values, ours)
-        except NotAvailableError as reason:
+        except (NotAvailableError, cusparse.CuSparseError) as reason:
             refused = str(reason)
             continue
         found.append((min(whole_us(prepared.call) for _ in range(2)), prepared))
@@ -184,8 +187,10 @@ def _accumulator(dtype: np.dtype) -> np.dtype:
 @functools.cache
 def _library() -> Any:
     """Return the cuSPARSE that CuPy has loaded as a ctypes library."""
-    import cupyx.cusparse  # noqa: F401
-
+    try:
+        import cupyx.cusparse  # noqa: F401
+    except ImportError as error:
+        raise NotAvailableError("missing") from error
     for name in ("libcusparse.so.12", "libcusparse.so"):
         try:
             return ctypes.CDLL(name)
