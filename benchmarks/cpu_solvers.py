@@ -7,6 +7,7 @@ our array as a linear operator, and SciPy's own CSR array. All make the same num
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -27,6 +28,8 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "bicgstab": {},
     "gmres": {"restart": 10},
 }
+#: Of lobpcg, which makes a fixed number of iterations: SciPy counts them from zero.
+_MODES, _OURS_AND_SCIPYS = 4, (20, 19)
 #: SciPy does not call back after the half step with which bicgstab may end.
 _UNTOLD = {"bicgstab": 1}
 
@@ -55,6 +58,35 @@ def implementations(points: int = 20) -> Iterator[tuple[str, dict[str, Callable[
             if not off <= 2 * _RTOL:
                 raise AssertionError(f"{name}: the products with both answers differ by {off:.2g}")
         yield name, bound
+    yield "lobpcg", _lobpcg(A, operands)
+
+
+def _lobpcg(A: Any, operands: dict[str, Any]) -> dict[str, Callable[[], object]]:
+    """Return the solvers of the largest eigenvalues, after a check of these."""
+    start = np.random.default_rng(0).standard_normal((A.shape[0], _MODES))
+
+    def bound_to(method: Callable[..., Any], matrix: Any, steps: int) -> Callable[..., Any]:
+        keywords = {"largest": True, "tol": 1e-12, "maxiter": steps}
+
+        def call(**more: Any) -> Any:
+            with warnings.catch_warnings():  # which it does not reach
+                warnings.simplefilter("ignore", UserWarning)
+                return method(matrix, start, **keywords, **more)
+
+        return call
+
+    steps, scipys = _OURS_AND_SCIPYS
+    bound = {"cpu": bound_to(sparsegpu.linalg.lobpcg, A, steps)}
+    for which, matrix in operands.items():
+        bound[which] = bound_to(scipy.sparse.linalg.lobpcg, matrix, scipys)
+    found = {which: call(retResidualNormsHistory=True) for which, call in bound.items()}
+    ours, _, norms = found.pop("cpu")
+    for expected, _, told in found.values():
+        # Norms at the start and after each iteration, SciPy's also of what it returns.
+        if (len(norms) - 1, len(told) - 2) != (steps, steps):
+            raise AssertionError(f"lobpcg: {len(norms) - 1} iterations, SciPy {len(told) - 2}")
+        np.testing.assert_allclose(np.sort(ours), np.sort(expected), rtol=1e-9)
+    return bound
 
 
 def _iterations(name: str, solve: Callable[..., Any]) -> tuple[int, np.ndarray]:
