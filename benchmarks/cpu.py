@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 import sparsegpu
-from benchmarks import cpu_scipy
+from benchmarks import cpu_scipy, cpu_solvers
 from sparsegpu.testing import accuracy_bound, assert_close, random_blocks, random_values
 from sparsegpu.tuning.timing import settle
 
@@ -135,19 +135,28 @@ def beside_scipy(kind: str) -> Iterator[tuple[str, list[float]]]:
         yield name, ratios
 
 
+def solvers_beside_scipy() -> Iterator[tuple[str, list[float]]]:
+    """Yield solvers, and their time over that of SciPy's with the same operand, as above."""
+    for name, bound in cpu_solvers.implementations():
+        pair = {which: bound[which] for which in ("cpu", "scipy")}
+        ratios: list[float] = []
+        while len(ratios) < _TRIES and min(ratios, default=np.inf) > cpu_solvers.BAR:
+            t = interleaved(pair, 8, settled=True)
+            ratios.append(t["cpu"] / t["scipy"])
+        yield f"solver {name}", ratios
+
+
 def check() -> int:
     """Print the ratios for each bar, and return 1 if one is missed."""
     missed = 0
-    for kind in cpu_scipy.MATRICES:
-        for name, ratios in beside_scipy(kind):
-            met = min(ratios) <= cpu_scipy.BAR
+    beside = [(f"{kind} ", beside_scipy(kind), cpu_scipy.BAR) for kind in cpu_scipy.MATRICES]
+    for kind, found, bar in (*beside, ("3 x 3 ", solvers_beside_scipy(), cpu_solvers.BAR)):
+        for name, ratios in found:
+            met = min(ratios) <= bar
             missed += not met
             tries = ", ".join(f"{ratio:.2f}" for ratio in ratios)
             verdict = "met" if met else "MISSED"
-            print(
-                f"{kind} {name}: {tries} of SciPy's time, bar {cpu_scipy.BAR}: {verdict}",
-                flush=True,
-            )
+            print(f"{kind}{name}: {tries} of SciPy's time, bar {bar}: {verdict}", flush=True)
     for block, over, bar in BARS:
         ratios = reached(block, over, bar)
         missed += max(ratios) < bar
@@ -171,6 +180,11 @@ def main() -> None:
     for name, implementations in operations():
         t = interleaved(implementations, 3, settled=True)
         print(f"{name:<24} {t['cpu'] * 1e3:9.2f} {t['reference'] / t['cpu']:12.1f}", flush=True)
+    print(f"\n{'solver, 3 x 3':<24} {'cpu ms':>9} {'/ same operand':>15} {'/ CSR':>7}")
+    for name, implementations in cpu_solvers.implementations():
+        t = interleaved(implementations, 8, settled=True)
+        beside = (t[which] / t["cpu"] for which in ("scipy", "CSR"))
+        print("{:<24} {:9.2f} {:15.2f} {:7.2f}".format(name, t["cpu"] * 1e3, *beside), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 """The benchmark's workloads and their checks on the CPU: a wrong element anywhere is found."""
 
+import ast
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +23,10 @@ from sparsegpu.benchmark import (
     patterns,
     preparation,
 )
+from sparsegpu.benchmark.bars import Bar
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.workload import make_product
+from sparsegpu.engines.cuda.runtime import replay
 from sparsegpu.kernels import build
 from sparsegpu.tuning.operands import _float8_bits
 
@@ -49,9 +54,45 @@ HOST = {case.operation: case for case in cases.cases(["host"])}
 
 
 def test_every_operation_has_its_host_time_measured():
-    others = {"bsr", "2:4 blocks", "sampled_addmm"}
-    assert {*operations.OPERATIONS, *cases.HOST_FORMATS, *others} == HOST.keys()
+    others = {"bsr", "2:4 blocks", "sampled_addmm", "bsr_spgemm"}
+    conversions = {*cases.HOST_FORMATS, *cases.HOST_PREPARATIONS}
+    assert {*operations.OPERATIONS, *conversions, *others} == HOST.keys()
     assert {*cases.HOST_FORMATS} <= formats.FORMATS.keys()
+    assert {*cases.HOST_PREPARATIONS} <= preparation.PREPARATIONS.keys()
+
+
+def test_every_call_that_is_replayed_has_its_host_time_measured(monkeypatch):
+    """Whatever function of the library makes a `replay.Call` is reached by a row of host times."""
+    makers = {
+        (path, function.name)
+        for path in map(str, Path(sg.__file__).parent.rglob("*.py"))
+        for function in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef)
+        for call in ast.walk(function)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Call"
+    }
+    reached, make = set(), replay.Call.__init__
+
+    def noted(self, *arguments, **keywords):
+        code = sys._getframe(1).f_code
+        reached.add((code.co_filename, code.co_name))
+        make(self, *arguments, **keywords)
+
+    for case in cases.cases():
+        if case.measure == "host" and case.operation not in own_kernels.OPERATIONS:
+            repeated = measure.make_workload(_small(case), np).call
+            repeated()
+            with monkeypatch.context() as patched:
+                patched.setattr(replay.Call, "__init__", noted)
+                repeated()
+    assert len(makers) > 15 and makers == reached
+
+
+def test_a_repeated_call_takes_15_us_unless_it_waits():
+    every = [case for case in cases.cases() if case.measure == "host"]
+    assert {c.operation for c in every if not c.bars} == {"bsr_array"}
+    own = own_kernels.OPERATIONS
+    assert {c.bars for c in every if c.bars and c.operation not in own} == {(Bar("ms", 0.015),)}
 
 
 @pytest.mark.parametrize("case", KINDS.values(), ids=lambda case: case.name)

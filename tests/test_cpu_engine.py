@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import sparsegpu
 from benchmarks import cpu as speeds
-from benchmarks import cpu_scipy
+from benchmarks import cpu_scipy, cpu_solvers
 from covering import covered
 from cpu_cases import agree, on
 from sparsegpu.testing import (
@@ -337,6 +337,8 @@ def test_speed(block, over, bar):
 
 def test_a_missed_bar_fails_the_check(monkeypatch, capsys):
     monkeypatch.setattr(cpu_scipy, "MATRICES", {})
+    solvers = cpu_solvers.implementations
+    monkeypatch.setattr(cpu_solvers, "implementations", lambda: iter(()))
     tries = iter([[8.0, 9.5, 9.9], [1.2], [3.0, 4.0, 4.9]])
     monkeypatch.setattr(speeds, "reached", lambda *bar: next(tries))
     assert speeds.check() == 1
@@ -353,3 +355,25 @@ def test_a_missed_bar_fails_the_check(monkeypatch, capsys):
     assert speeds.check() == 0
     monkeypatch.setattr(speeds, "interleaved", lambda *_: {"cpu": 1.2, "scipy": 1.0})
     assert speeds.check() == 1
+    monkeypatch.setattr(cpu_scipy, "MATRICES", {})
+    monkeypatch.setattr(cpu_solvers, "implementations", partial(solvers, points=4))
+    capsys.readouterr()
+    for time_of_ours, status in ((1.0, 0), (1.2, 1)):
+        taken = {"cpu": time_of_ours, "scipy": 1.0}
+        monkeypatch.setattr(speeds, "interleaved", lambda *_, taken=taken, **__: taken)
+        assert speeds.check() == status
+    said = capsys.readouterr().out
+    assert all(f"solver {name}: 1.00 of SciPy's time" in said for name in cpu_solvers.SOLVERS)
+    assert said.count("MISSED") == len(cpu_solvers.SOLVERS) + 1 and "solver lobpcg: 1.20" in said
+
+
+@pytest.mark.parametrize("name", [*cpu_solvers.SOLVERS, "lobpcg"])
+def test_a_solver_that_does_something_else_is_no_comparison(name, monkeypatch):
+    method = getattr(cpu_solvers.sparsegpu.linalg, name)
+
+    def fewer(A, b, **keywords):
+        return method(A, b, **keywords | ({"maxiter": 5} if name != "gmres" else {"restart": 3}))
+
+    monkeypatch.setattr(cpu_solvers.sparsegpu.linalg, name, fewer)
+    with pytest.raises(AssertionError, match=rf"^{name}: \d+ iterations, SciPy \d+$"):
+        dict(cpu_solvers.implementations(points=4))

@@ -18,7 +18,20 @@ from sparsegpu.benchmark import (
 )
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.cases_attention import tile_on_hopper
-from sparsegpu.benchmark.peer import CSR, DENSE, TORCH, NotAvailableError, Prepared
+from sparsegpu.benchmark.peer import (
+    CSR,
+    DENSE,
+    PEERS,
+    SDDMM_BSR,
+    SDDMM_CSR,
+    SPGEMM,
+    TORCH,
+    TORCH_BMM,
+    TORCH_LISTS,
+    TORCH_PAIRS,
+    NotAvailableError,
+    Prepared,
+)
 from sparsegpu.benchmark.workload import make_product
 from sparsegpu.cli.table import aligned
 from sparsegpu.engines.cuda.paths._dispatch import check_config
@@ -30,16 +43,17 @@ def test_names_are_unique_and_every_reference_exists():
     every = cases.cases()
     names = [case.name for case in every]
     assert len(set(names)) == len(names)
-    referred = {bar.of for case in every for bar in case.bars if bar.kind == "case rate"}
+    referred = {name for case in every for name in case.rates_of}
     assert referred <= set(names)
     named = dict(zip(names, every, strict=True))
     for case in every:
-        for bar in case.bars:
+        for bar in (*case.bars, *case.goals):
             if bar.kind == "case rate":  # timed alternately
                 assert case.measure == named[bar.of].measure == "device"
                 assert case.flush == named[bar.of].flush
         peers = named[case.peers_of or case.name].peers
-        assert {bar.of for bar in case.bars if bar.kind.startswith("peer")} <= set(peers)
+        compared = (*case.bars, *case.goals)
+        assert {bar.of for bar in compared if bar.kind.startswith("peer")} <= set(peers) <= {*PEERS}
 
 
 #: By public name the operation of the cases that measure it, where that is another word.
@@ -113,6 +127,29 @@ def test_the_bars_of_2_4():
         ("tile", 16384): 0.36,
     }
     assert {case.operation for case in every} == mine
+
+
+def test_what_is_beside_sampled_products_pairs_lists_and_sparse_products():
+    def beside(section, peer):
+        return {(c.dtype, c.block[0]) for c in cases.cases([section]) if peer in c.peers}
+
+    blocks = {("bfloat16", 64), ("float16", 64), ("float32", 64), ("float32", 16)}
+    assert beside("sampled", SDDMM_CSR) == beside("sampled", SDDMM_BSR) == blocks
+    assert beside("scatter", TORCH_PAIRS) == beside("scatter", TORCH_BMM) == {("bfloat16", 64)}
+    assert beside("scatter", TORCH_LISTS) == {("bfloat16", 16)}
+    assert beside("spgemm", SPGEMM) == {("float32", 32), *(("float64", b) for b in (3, 4, 8))}
+    assert beside("spgemm", DENSE) == {("float32", 32), ("float64", 16)}
+
+
+def test_a_goal_of_sparse_products_is_half_the_rate_of_a_product_with_a_dense_matrix():
+    named = {case.name: case for case in cases.cases(["spgemm"])}
+    held = [case for case in named.values() if case.rates_of]
+    assert [(c.dtype, c.block) for c in held] == [("float32", (32, 32)), ("float64", (16, 16))]
+    for case in held:
+        ((goal,), (name,)) = case.goals, case.rates_of
+        dense = named[name]
+        assert goal.value == 0.5 and not case.bars and dense.operation == "bsr"
+        assert replace(dense, operation=case.operation, peers=(DENSE,)) == case
 
 
 def test_a_path_of_its_own_is_held_against_the_main_cases_peers():
@@ -213,6 +250,20 @@ def test_verdicts(ms, found, verdict):
     (result,) = judged([case], [row(case, ms, **found)])
     assert result["verdict"] == verdict
     assert [bar["met"] for bar in result["bars"]] == [ms <= 0.2, True]
+
+
+def test_a_goal_is_shown_and_decides_nothing():
+    goals = (bars.Bar("TF", 10**6), bars.Bar("peer time", 1.0, CSR))
+    case = replace(SQUARE, bars=(bars.Bar("ms", 0.2),), goals=goals)
+    (result,) = judged([case], [row(case, 0.1, flops=10**10)])
+    assert result["verdict"] == "met" and [bar["met"] for bar in result["bars"]] == [True]
+    assert result["goals"] == [{"bar": "1e+06 TF", "limit ms": 1e-5, "met": False}]
+    assert report.table_rows([result])[0]["bar"] == "50, goal 1000000"
+    assert report.summary([result]) == "1 of 1 rows meet all their bars, 1 of 1 bars are met"
+    (alone,) = judged([replace(case, bars=())], [row(case, 0.1)])
+    assert alone["verdict"] == ""
+    del result["goals"]  # as an older record has it
+    assert report.table_rows([result])[0]["bar"] == "50"
 
 
 def test_best_peer_and_ratio_pass_over_what_is_missing():

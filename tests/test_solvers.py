@@ -90,6 +90,23 @@ def test_any_check_every_gives_the_same_bits(engine, rng, solver):
 
 
 @pytest.mark.parametrize("solver", KINDS)
+def test_on_the_host_no_iteration_follows_the_answer(rng, solver):
+    dense = dense_system(rng, KINDS[solver], condition=4)
+    b, products = rng.standard_normal(48), []
+
+    def multiply(v):
+        products.append(1)
+        return dense @ v
+
+    made = []
+    for every in (1, 16, 1000):
+        assert getattr(linalg, solver)(multiply, b, rtol=1e-6, check_every=every)[1] == 0
+        made.append(len(products))
+        products.clear()
+    assert made[0] < 48 and made == made[:1] * 3
+
+
+@pytest.mark.parametrize("solver", KINDS)
 def test_each_column_stops_by_itself(engine, rng, solver):
     dense = dense_system(rng, KINDS[solver])
     vectors = np.linalg.eigh(dense)[1] if solver != "gmres" else np.linalg.qr(dense)[0]

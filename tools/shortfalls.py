@@ -76,6 +76,11 @@ _REASONS = (
     ),
     (
         "host",
+        "^(tile|apply) ",
+        "Four or five results, each of which is allocated: 3 us of the host's time.",
+    ),
+    (
+        "host",
         "",
         "The host's clock and driver, which differ between machines: cuBLAS's row says how much.",
     ),

@@ -63,6 +63,8 @@ class Case:
         The case on the same operands whose peers' times are used for this one, too.
     bars : tuple of Bar
         All of them must be met.
+    goals : tuple of Bar
+        What a row should come to in the end. They are shown, and do not decide about its verdict.
     """
 
     section: str
@@ -85,12 +87,18 @@ class Case:
     peers: tuple[str, ...] = ()
     peers_of: str = ""
     bars: tuple[Bar, ...] = field(default=(), compare=False)
+    goals: tuple[Bar, ...] = field(default=(), compare=False)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """M, K and N, M and K in whole blocks."""
         m, k, n = self.size
         return m // self.block[0] * self.block[0], k // self.block[1] * self.block[1], n
+
+    @property
+    def rates_of(self) -> tuple[str, ...]:
+        """The names of the cases whose rates bars and goals refer to."""
+        return tuple(bar.of for bar in (*self.bars, *self.goals) if bar.kind == "case rate")
 
     @property
     def config(self) -> dict[str, Any]:

@@ -13,9 +13,22 @@ from .cases_attention import forward, gradients, masks
 from .cases_kernels import wrapped
 from .cases_solvers import solvers
 from .cases_spgemm import products as sparse_products
-from .peer import BSR, CSR, DENSE, TORCH, TORCH_SCATTER, TORCH_SOFTMAX
+from .peer import (
+    BSR,
+    CSR,
+    DENSE,
+    SDDMM_BSR,
+    SDDMM_CSR,
+    TORCH,
+    TORCH_BMM,
+    TORCH_LISTS,
+    TORCH_PAIRS,
+    TORCH_SCATTER,
+    TORCH_SOFTMAX,
+)
 from .scatter import PAIRS
 from .softmax import SOFTMAX
+from .spgemm import OPERATION as SPGEMM
 
 _8192 = (8192, 8192, 8192)
 _4096 = (4096, 4096, 4096)
@@ -27,14 +40,19 @@ BARS = {
     128: {0.5: 700, 0.1: 580, 0.05: 430},
 }
 _NEVER_SLOWER = Bar("peer time", 1.05, DENSE)
-#: Host time of a repeated product.
+#: Host time of a repeated call.
 _HOST = Bar("ms", 0.015)
-#: What else has its host time measured: of `operations.OPERATIONS` and of `formats.FORMATS`.
+#: What else has its host time measured: of `operations.OPERATIONS` and those of larger cases, of
+#: `formats.FORMATS` and of `preparation.PREPARATIONS`.
 HOST_OPERATIONS = (
-    *("toarray", "bsr_array", "bsr_softmax", "bsr_softmax_backward"),
+    *("toarray", "transpose", "bsr_array", "bsr_softmax", "bsr_softmax_backward"),
     *("scaled_dot_product_attention", "sampled_addmm", "scatter_mm", "bsr_scatter_mm"),
+    SPGEMM,
 )
-HOST_FORMATS = ("compress", "expand", "prune_24", "tile", "apply")
+HOST_FORMATS = ("compress", "expand", "prune_24", "prune_tile", "tile", "apply", "apply_dense")
+HOST_PREPARATIONS = ("compressed_swizzled_bitmask", "reorder_meta", "restore_meta")
+#: A conversion of a dense matrix waits for the number of its blocks, so it has no bar.
+_WAITS = ("bsr_array",)
 
 #: TF of torch's tuned Triton product in these cases on an H200, which uses mma.sync.
 TRITON = {
@@ -79,10 +97,10 @@ def _host() -> Iterable[Case]:
     for block in (16, 64):
         yield replace(product, block=_square(block), peers=(DENSE, TORCH))
     yield replace(product, operation="2:4 blocks")
-    small = replace(product, size=(1024, 1024, 64), bars=())
+    small = replace(product, size=(1024, 1024, 64))
     for operation in HOST_OPERATIONS:
-        yield replace(small, operation=operation)
-    for operation in HOST_FORMATS:
+        yield replace(small, operation=operation, bars=() if operation in _WAITS else (_HOST,))
+    for operation in (*HOST_FORMATS, *HOST_PREPARATIONS):
         yield replace(small, operation=operation, block=PLAIN_24, density=0.5)
     first = Case("host", (16, 16), 0.1, _8192, measure="first call")
     yield replace(first, measure="schedule", bars=(Bar("ms", 0.1),))
@@ -143,17 +161,18 @@ def _layouts() -> Iterable[Case]:
         yield replace(column, layout="1-D dense", bars=(bar,))
 
 
-#: TF of sampled products at 8192, depth 1024, bfloat16.
-SAMPLED_BARS = {128: 400, 64: 300, 32: 120, 16: 60}
+#: TF of sampled products at 8192, depth 1024, bfloat16: bar and goal.
+SAMPLED_BARS = {128: (400, 450), 64: (300, 330), 32: (120, 170), 16: (60, 85)}
+_SDDMM = (SDDMM_CSR, SDDMM_BSR)
 
 
 def _sampled() -> Iterable[Case]:
     """Dense @ dense at the stored blocks of 8192 x 8192: a call and wgmma, both orders of mat2."""
     size = (8192, 8192, 1024)
-    for block, tf in SAMPLED_BARS.items():
+    for block, (tf, goal) in SAMPLED_BARS.items():
         plain = Case("sampled", _square(block), 0.1, size, operation="sampled_addmm")
-        plain = replace(plain, bars=(Bar("TF", tf),))
-        yield replace(plain, peers=(DENSE, TORCH))
+        plain = replace(plain, bars=(Bar("TF", tf),), goals=(Bar("TF", goal),))
+        yield replace(plain, peers=(DENSE, TORCH, *(_SDDMM if block == 64 else ())))
         same = replace(plain, peers_of=plain.name)
         yield replace(same, layout="dense columns")
         yield replace(same, path="wgmma")
@@ -162,7 +181,9 @@ def _sampled() -> Iterable[Case]:
     yield replace(single, peers=(DENSE,), bars=(Bar("peer rate", 0.7, DENSE),))
     yield replace(single, layout="dense columns")
     for block in (64, 32, 16):
-        yield replace(single, block=_square(block))
+        yield replace(single, block=_square(block), peers=() if block == 32 else _SDDMM)
+    half = replace(single, block=(64, 64), dtype="float16")  # which cuSPARSE has on tensor cores
+    yield replace(half, peers=(DENSE, TORCH, *_SDDMM))
     yield replace(single, tf32=True, path="wgmma")
     yield replace(single, dtype="int8", path="wgmma")
 
@@ -213,7 +234,8 @@ def _softmax() -> Iterable[Case]:
     """Softmax and its gradient: 0.8 of a copy's bandwidth; rows of 2**20 elements: 0.6."""
     for block in (16, 32, 64, 128):
         case = Case("softmax", _square(block), 0.1, (16384, 16384, 16384), flush=True)
-        yield from _each_softmax(case, 0.8, (TORCH_SOFTMAX,))
+        goals = (Bar("copy bandwidth", 0.9),)
+        yield from _each_softmax(replace(case, goals=goals), 0.8, (TORCH_SOFTMAX,))
     yield from _each_softmax(
         replace(case, block=(64, 64), size=(256, 1 << 20, 256), density=0.9), 0.6
     )
@@ -237,11 +259,13 @@ def _scatter() -> Iterable[Case]:
             yield replace(listed, layout="tiles by wgmma", peers=())
         if block == 64:
             yield replace(listed, layout="tiles", peers=())
-    for operation, path in PAIRS.items():
-        pairs = Case("scatter", (64, 64), 0.1, _4096, operation=operation)
-        yield pairs if path else replace(pairs, bars=(Bar("TF", 150),))
+    whole, *paths = PAIRS
+    pairs = Case("scatter", (64, 64), 0.1, _4096, operation=whole, peers=(TORCH_PAIRS, TORCH_BMM))
+    yield replace(pairs, bars=(Bar("TF", 150),), goals=(Bar("TF", 180),))
+    for operation in paths:
+        yield replace(pairs, operation=operation, peers=(), peers_of=pairs.name)
     lists = Case("scatter", (16, 16), 0.1, _4096, measure="making index lists")
-    yield replace(lists, bars=(Bar("ms", 0.1),))
+    yield replace(lists, peers=(TORCH_LISTS,), bars=(Bar("ms", 0.1),))
 
 
 _SECTIONS = {

@@ -1,7 +1,7 @@
-"""cuSPARSE's generic products of CSR and of BSR matrices, each with its fastest algorithm; SpGEMM.
+"""cuSPARSE's products of CSR and of BSR matrices, each with its fastest algorithm; SpGEMM; SDDMM.
 
-CuPy binds the products but neither the BSR matrix nor the preprocessing: these two are called by
-ctypes in the library that CuPy has loaded. Every algorithm is tried with a row-major and a
+CuPy binds neither the BSR matrix, the preprocessing nor sampled products (SDDMM): these are called
+by ctypes in the library that CuPy has loaded. Every algorithm is tried with a row-major and a
 column-major dense operand. Preprocessing is not timed.
 
 Source: docs.nvidia.com/cuda/cusparse, "cuSPARSE Generic APIs".
@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..tuning.timing import device_ms
-from .peer import NotAvailableError, Prepared
+from ..tuning.timing import device_ms, whole_us
+from .peer import SDDMM_CSR, NotAvailableError, Prepared, compare
+from .sampled import SampledProduct
 from .spgemm import SpgemmWorkload
 from .workload import Product
 
@@ -31,39 +32,21 @@ _INDEX_TYPES = {4: 2, 8: 3}  # by itemsize
 def csr(product: Product, _: float) -> Prepared:
     """Return cuSPARSE's CSR product."""
     import cupyx.scipy.sparse
-    from cupy_backends.cuda.libs import cusparse
 
     matrix = cupyx.scipy.sparse.csr_matrix(product.left.tocsr())
-    index = _INDEX_TYPES[matrix.indices.dtype.itemsize]
     arrays = (matrix.indptr, matrix.indices, matrix.data)
-    types = (index, index, cusparse.CUSPARSE_INDEX_BASE_ZERO, _DATA_TYPES[matrix.dtype.name])
-    pointers = (a.data.ptr for a in arrays)
-    descriptor = cusparse.createCsr(*matrix.shape, matrix.nnz, *pointers, *types)
     algorithms = _CSR_VECTOR if _one_vector(product) else _CSR_VECTORS
-    return _best(product, descriptor, algorithms, keep=arrays)
+    return _best(product, _csr_descriptor(matrix.shape, *arrays), algorithms, keep=arrays)
 
 
 def bsr(product: Product, _: float) -> Prepared:
     """Return cuSPARSE's BSR product."""
     matrix = product.left
-    index = _INDEX_TYPES[matrix.indices.dtype.itemsize]
     arrays = (matrix.indptr, matrix.indices, matrix.data)
-    descriptor = ctypes.c_void_p()
-    status = _library().cusparseCreateBsr(
-        ctypes.byref(descriptor),
-        *(ctypes.c_int64(n) for n in matrix.pattern.block_shape),
-        ctypes.c_int64(matrix.nnzb),
-        *(ctypes.c_int64(n) for n in matrix.blocksize),
-        *(ctypes.c_void_p(a.data.ptr) for a in arrays),
-        *(index, index, 0, _DATA_TYPES[matrix.dtype.name], _ROW_MAJOR),
-    )
-    if status:
-        raise NotAvailableError(f"cusparseCreateBsr: status {status}")
-    assert descriptor.value is not None
-    return _best(product, descriptor.value, (_DEFAULT,), keep=arrays)
+    return _best(product, _bsr_descriptor(matrix.shape, *arrays), (_DEFAULT,), keep=arrays)
 
 
-def spgemm(workload: SpgemmWorkload, agreement: float) -> Prepared:
+def spgemm(workload: SpgemmWorkload) -> Prepared:
     """Return cuSPARSE's product of two CSR matrices, whole, as cupyx calls it.
 
     Compared with ours on a vector.
@@ -82,18 +65,132 @@ def spgemm(workload: SpgemmWorkload, agreement: float) -> Prepared:
     except (cusparse.CuSparseError, cupy.cuda.memory.OutOfMemoryError) as error:
         raise NotAvailableError(f"no product ({error})") from error
     x = cupy.random.default_rng(0).standard_normal(right.shape[1]).astype(left.dtype)
-    theirs, ours = result @ x, workload.call() @ x
-    difference, largest = float(abs(theirs - ours).max()), float(abs(ours).max())
-    if not difference <= agreement * largest:
-        raise NotAvailableError(f"differs by {difference:.3g}")
+    compare(result @ x, workload.call() @ x)
     return Prepared(lambda: left @ right, result.data, keep=(left, right))
+
+
+def sddmm(peer: str, product: SampledProduct) -> Prepared:
+    """Return cuSPARSE's product at the stored elements, or at the stored blocks."""
+    import cupy
+
+    _library()  # before what imports it
+    from cupy_backends.cuda.libs import cusparse
+
+    (ours,) = product.results()
+    pattern, dtype = product.out, product.mat1.dtype
+    if dtype.kind == "i":
+        raise NotAvailableError("not offered")
+    structure, describe = (pattern.indptr, pattern.indices), _bsr_descriptor
+    if peer == SDDMM_CSR:
+        elements = pattern.astype(_accumulator(dtype)).tocsr()
+        structure, describe = (elements.indptr, elements.indices), _csr_descriptor
+        ours = elements.data
+    found: list[tuple[float, Prepared]] = []
+    refused = ""
+    for order in (_ROW_MAJOR, _COLUMN_MAJOR):
+        values = cupy.zeros(ours.shape, dtype)
+        try:
+            # One each: preprocessing changes a descriptor.
+            descriptor = describe(pattern.shape, *structure, values)
+            prepared = _sampled(product, descriptor, order, values, keep=structure)
+            prepared.call()
+            compare(values, ours)
+        except (NotAvailableError, cusparse.CuSparseError) as reason:
+            refused = str(reason)
+            continue
+        found.append((min(whole_us(prepared.call) for _ in range(2)), prepared))
+    if not found:
+        raise NotAvailableError(refused)
+    return min(found, key=lambda pair: pair[0])[1]
+
+
+def _sampled(
+    product: SampledProduct, descriptor: int, order: int, values: Any, keep: Any
+) -> Prepared:
+    """Return a sampled product, preprocessed, with ``mat2`` in the given order."""
+    import cupy
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cusparse
+
+    mat1 = cupy.array(product.mat1, order="C")
+    mat2 = cupy.array(product.mat2, order="C" if order == _ROW_MAJOR else "F")
+    compute = _accumulator(mat1.dtype)
+    one, zero = np.ones((), compute), np.zeros((), compute)
+    x, y = _dense_descriptor(mat1, _ROW_MAJOR), _dense_descriptor(mat2, order)
+    handle = device.get_cusparse_handle()
+    cusparse.setStream(handle, cupy.cuda.get_current_stream().ptr)
+    plain = cusparse.CUSPARSE_OPERATION_NON_TRANSPOSE
+    addresses = (one.ctypes.data, x, y, zero.ctypes.data, descriptor)
+    arguments = (
+        *(ctypes.c_void_p(handle), plain, plain, *map(ctypes.c_void_p, addresses)),
+        *(_DATA_TYPES[compute.name], _DEFAULT),
+    )
+    size = ctypes.c_size_t()
+    _checked("cusparseSDDMM_bufferSize", *arguments, ctypes.byref(size))
+    workspace = cupy.empty(max(size.value, 1), np.uint8)
+    buffer = ctypes.c_void_p(workspace.data.ptr)
+    _checked("cusparseSDDMM_preprocess", *arguments, buffer)
+    call = functools.partial(_checked, "cusparseSDDMM", *arguments, buffer)
+    note = f"mat2 {'row' if order == _ROW_MAJOR else 'column'}-major"
+    return Prepared(call, values, note, keep=(keep, mat1, mat2, one, zero, workspace))
+
+
+def _csr_descriptor(shape: tuple[int, ...], indptr: Any, indices: Any, values: Any) -> int:
+    from cupy_backends.cuda.libs import cusparse
+
+    index = _INDEX_TYPES[indices.dtype.itemsize]
+    types = (index, index, cusparse.CUSPARSE_INDEX_BASE_ZERO, _DATA_TYPES[values.dtype.name])
+    pointers = (a.data.ptr for a in (indptr, indices, values))
+    descriptor: int = cusparse.createCsr(*shape, indices.size, *pointers, *types)
+    return descriptor
+
+
+def _bsr_descriptor(shape: tuple[int, ...], indptr: Any, indices: Any, values: Any) -> int:
+    index = _INDEX_TYPES[indices.dtype.itemsize]
+    (m, k), (bm, bk) = shape, values.shape[-2:]
+    descriptor = ctypes.c_void_p()
+    _checked(
+        "cusparseCreateBsr",
+        ctypes.byref(descriptor),
+        *map(ctypes.c_int64, (m // bm, k // bk, indices.size, bm, bk)),
+        *(ctypes.c_void_p(a.data.ptr) for a in (indptr, indices, values)),
+        *(index, index, 0, _DATA_TYPES[values.dtype.name], _ROW_MAJOR),
+    )
+    assert descriptor.value is not None
+    return descriptor.value
+
+
+def _dense_descriptor(matrix: Any, order: int) -> int:
+    from cupy_backends.cuda.libs import cusparse
+
+    leading = max(matrix.strides) // matrix.itemsize
+    dtype = _DATA_TYPES[matrix.dtype.name]
+    descriptor: int = cusparse.createDnMat(*matrix.shape, leading, matrix.data.ptr, dtype, order)
+    return descriptor
+
+
+def _checked(name: str, *arguments: Any) -> None:
+    """Call a function of cuSPARSE; raise `NotAvailableError` where it is missing or refuses."""
+    function = getattr(_library(), name, None)
+    if function is None:
+        raise NotAvailableError(f"{name}: missing")
+    status = function(*arguments)
+    if status:
+        raise NotAvailableError(f"{name}: status {status}")
+
+
+def _accumulator(dtype: np.dtype) -> np.dtype:
+    """Return in what cuSPARSE sums: 16-bit floats in float32."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 @functools.cache
 def _library() -> Any:
     """Return the cuSPARSE that CuPy has loaded as a ctypes library."""
-    import cupy_backends.cuda.libs.cusparse  # noqa: F401
-
+    try:
+        import cupyx.cusparse  # noqa: F401
+    except ImportError as error:
+        raise NotAvailableError("missing") from error
     for name in ("libcusparse.so.12", "libcusparse.so"):
         try:
             return ctypes.CDLL(name)
@@ -134,22 +231,18 @@ def _product(product: Product, descriptor: int, algorithm: int, order: int, keep
     layout = "C" if order == _ROW_MAJOR else "F"
     dense = cupy.array(product.dense, order=layout)
     result = cupy.empty(product.out.shape, product.out.dtype, order=layout)
-    dtype = _DATA_TYPES[dense.dtype.name]
-    # 16-bit floats accumulate in float32.
-    compute = np.dtype(np.float64 if dense.dtype == np.float64 else np.float32)
+    compute = _accumulator(dense.dtype)
     one, zero = np.ones((), compute), np.zeros((), compute)
     plain = cusparse.CUSPARSE_OPERATION_NON_TRANSPOSE
     if _one_vector(product):
         name, matmul, size = "SpMV", cusparse.spMV, cusparse.spMV_bufferSize
         operations = [plain]
+        dtype = _DATA_TYPES[dense.dtype.name]
         x, y = (cusparse.createDnVec(a.size, a.data.ptr, dtype) for a in (dense, result))
     else:
         name, matmul, size = "SpMM", cusparse.spMM, cusparse.spMM_bufferSize
         operations = [plain, plain]
-        x, y = (
-            cusparse.createDnMat(*a.shape, max(a.strides) // a.itemsize, a.data.ptr, dtype, order)
-            for a in (dense, result)
-        )
+        x, y = (_dense_descriptor(a, order) for a in (dense, result))
     head = [device.get_cusparse_handle(), *operations]
     pointers = [one.ctypes.data, descriptor, x, zero.ctypes.data, y]
     tail = [_DATA_TYPES[compute.name], algorithm]

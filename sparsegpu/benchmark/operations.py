@@ -67,6 +67,10 @@ def _toarray(matrix: sg.bsr_array, *_: Any) -> Arrays:
     return matrix.toarray, lambda: (_on_host(matrix), 0)
 
 
+def _transpose(matrix: sg.bsr_array, *_: Any) -> Arrays:
+    return (lambda: matrix.T), lambda: (_on_host(matrix).T, 0)
+
+
 def _from_dense(matrix: sg.bsr_array, *_: Any) -> Arrays:
     dense = matrix.toarray()
     convert = partial(sg.bsr_array, dense, blocksize=matrix.blocksize)
@@ -122,6 +126,7 @@ def _bsr_scatter_mm(matrix: sg.bsr_array, _: Any, other: Any) -> Arrays:
 #: exact result, and the dense operands.
 OPERATIONS: dict[str, Callable[..., Arrays]] = {
     "toarray": _toarray,
+    "transpose": _transpose,
     "bsr_array": _from_dense,
     "bsr_softmax": _softmax,
     "bsr_softmax_backward": _softmax_backward,

@@ -7,10 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 #: The peers of BSR products: dense cuBLAS on the same matrix, and three sparse products.
 DENSE, TORCH, CSR, BSR = "cuBLAS dense", "torch BSR, tuned", "cuSPARSE CSR", "cuSPARSE BSR"
 #: torch's Triton kernels of other operations on blocks.
 TORCH_SOFTMAX, TORCH_SCATTER = "torch bsr_softmax", "torch bsr_scatter_mm"
+#: The peers of products of pairs, torch's Triton kernel and a composition of its dense ones, and
+#: of making index lists.
+TORCH_PAIRS, TORCH_BMM = "torch scatter_mm", "torch bmm, index_add"
+TORCH_LISTS = "torch bsr_scatter_mm_indices_data"
+#: cuSPARSE's sampled products, of single elements and of blocks.
+SDDMM_CSR, SDDMM_BSR = "cuSPARSE SDDMM, CSR", "cuSPARSE SDDMM, BSR"
 #: The peers of 2:4: cuSPARSELt, torch's call of it, used where nvmath-python is missing, and
 #: torch's conversions.
 CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, searched"
@@ -28,11 +36,15 @@ CUPYX, SCIPY = "cupyx, CSR", "SciPy, CSR, on the host"
 RAW, COPY = "cupy.RawKernel", "cupy allocation and copy"
 PEERS = (
     *(DENSE, TORCH, TORCH_SOFTMAX, TORCH_SCATTER, CSR, BSR, CUSPARSELT, STAND_IN),
+    *(TORCH_PAIRS, TORCH_BMM, TORCH_LISTS, SDDMM_CSR, SDDMM_BSR),
     *(TORCH_24, SPGEMM),
     *(FLEX, CUDNN, FLASH, GATHERED, FLEX_MASK),
     *(CUPYX, SCIPY),
     *(RAW, COPY),
 )
+#: A peer's result may differ from ours by this fraction of the largest element. This only tests
+#: that it computes the same: its accuracy is not our concern.
+_AGREEMENT = 0.02
 
 
 class NotAvailableError(Exception):
@@ -59,6 +71,15 @@ class Prepared:
     result: Any
     note: str = ""
     keep: Any = None
+
+
+def compare(result: Any, ours: Any) -> None:
+    """Raise `NotAvailableError` where a peer's result differs from ours."""
+    wide = np.float64 if ours.dtype == np.float64 else np.float32
+    theirs, ours = (a.astype(wide) for a in (result, ours))
+    difference, largest = float(abs(theirs - ours).max()), float(abs(ours).max())
+    if not difference <= _AGREEMENT * largest:
+        raise NotAvailableError(f"differs by {difference:.3g}")
 
 
 def need(*modules: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -19,22 +18,24 @@ from .peer import (
     CSR,
     CUSPARSELT,
     DENSE,
+    SDDMM_BSR,
+    SDDMM_CSR,
     STAND_IN,
     TORCH,
+    TORCH_LISTS,
+    TORCH_PAIRS,
     TORCH_SCATTER,
     NotAvailableError,
     Prepared,
+    compare,
     need,
 )
 from .sampled import SampledProduct, prepare_sampled
+from .scatter import PairsWorkload
 from .softmax import SoftmaxWorkload
 from .solvers import SolverWorkload, prepare_solver
 from .spgemm import SpgemmWorkload
 from .workload import Product, Workload
-
-#: A peer's result may differ from ours by this fraction of the largest element. This only tests
-#: that it computes the same product: its accuracy is not our concern.
-_AGREEMENT = 0.02
 
 
 def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
@@ -57,14 +58,14 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
     if isinstance(workload, ArrayWorkload):
         return prepare_array(workload)
     if isinstance(workload, SpgemmWorkload):
-        return cusparse_peer.spgemm(workload, _AGREEMENT)
+        return dense_spgemm(workload) if peer == DENSE else cusparse_peer.spgemm(workload)
     if isinstance(workload, AttentionWorkload | MaskWorkload):
         need("torch", "triton")
         from .torch_attention_peer import prepared as prepare_attention
 
         prepared = prepare_attention(peer, workload, tuning_s)
         if isinstance(workload, AttentionWorkload):
-            _compare(prepared.result, workload.results()[0])
+            compare(prepared.result, workload.results()[0])
         return prepared
     if isinstance(workload, SoftmaxWorkload):
         need("torch", "triton")
@@ -72,21 +73,21 @@ def prepare(peer: str, workload: Workload, tuning_s: float) -> Prepared:
 
         return softmax(workload)
     if isinstance(workload, SampledProduct):
+        if peer in {SDDMM_CSR, SDDMM_BSR}:
+            return cusparse_peer.sddmm(peer, workload)
         return prepare_sampled(peer, workload)
+    if isinstance(workload, PairsWorkload):
+        need("torch", "triton")
+        from .torch_scatter_peer import pairs, pairs_composed
+
+        prepared = (pairs if peer == TORCH_PAIRS else pairs_composed)(workload)
+        compare(prepared.result, workload.results()[0])
+        return prepared
     assert isinstance(workload, Product)
     prepared = _PEERS[peer](workload, tuning_s)
     prepared.call()
-    _compare(prepared.result, workload.out)
+    compare(prepared.result, workload.out)
     return prepared
-
-
-def _compare(result: Any, out: Any) -> None:
-    """Refuse a peer whose result differs from ours."""
-    wide = np.float64 if out.dtype == np.float64 else np.float32
-    theirs, ours = (a.astype(wide) for a in (result, out))
-    difference, largest = float(abs(theirs - ours).max()), float(abs(ours).max())
-    if not difference <= _AGREEMENT * largest:
-        raise NotAvailableError(f"differs by {difference:.3g}")
 
 
 def cublas(product: Product, _: float) -> Prepared:
@@ -130,9 +131,27 @@ def torch_bsr(product: Product, tuning_s: float) -> Prepared:
 def torch_scatter(product: Product, _: float) -> Prepared:
     """Prepare torch's product by index lists, with its default parameters."""
     need("torch", "triton")
-    from .torch_peer import scatter_product
+    from .torch_scatter_peer import scatter_product
 
     return scatter_product(product)
+
+
+def torch_lists(product: Product, _: float) -> Prepared:
+    """Prepare torch's index lists of a product."""
+    need("torch", "triton")
+    from .torch_scatter_peer import index_lists
+
+    return index_lists(product)
+
+
+def dense_spgemm(workload: SpgemmWorkload) -> Prepared:
+    """Prepare the dense product of the two matrices."""
+    import cupy
+
+    left, right = workload.left.toarray(), workload.right.toarray()
+    result = cupy.matmul(left, right)
+    compare(result, workload.call().toarray())
+    return Prepared(lambda: cupy.matmul(left, right, out=result), result)
 
 
 def cusparselt(product: Product, _: float) -> Prepared:
@@ -171,6 +190,7 @@ _PEERS: dict[str, Callable[[Product, float], Prepared]] = {
     DENSE: cublas,
     TORCH: torch_bsr,
     TORCH_SCATTER: torch_scatter,
+    TORCH_LISTS: torch_lists,
     CSR: cusparse_peer.csr,
     BSR: cusparse_peer.bsr,
     CUSPARSELT: cusparselt,

@@ -70,7 +70,7 @@ def race(
         for case in of_section:
             if time.perf_counter() - started > limit_s:
                 break
-            others = [by_name[bar.of] for bar in case.bars if bar.kind == "case rate"]
+            others = [by_name[name] for name in case.rates_of]
             try:
                 row = measure_case(case, others=others, peers=peers, tuning_s=tuning_s)
             except (ConfigError, CompileError, LaunchError, ImportError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .bars import Bar
 from .case import Case
 
 MET, SHORT, WRONG, NO_BAR = "met", "short", "wrong", ""
@@ -13,25 +14,28 @@ Rows = list[dict[str, Any]]
 
 
 def judge(rows: Rows, cases: Iterable[Case], copy_gbs: float) -> Rows:
-    """Return the rows with rate, best peer, ratio, bars and verdict.
+    """Return the rows with rate, best peer, ratio, bars, goals and verdict.
 
-    A bar that refers to a case or peer that was not measured is left out. A row with a wrong
-    result, or with two runs of different bits, is "wrong" whatever its time.
+    A bar or goal that refers to a case or peer that was not measured is left out. A row with a
+    wrong result, or with two runs of different bits, is "wrong" whatever its time.
     """
     by_name = {row["case"]: row for row in rows}
-    bars = {case.name: case.bars for case in cases}
-    return [_judged(row, bars[row["case"]], by_name, copy_gbs) for row in rows]
+    named = {case.name: case for case in cases}
+    return [_judged(row, named[row["case"]], by_name, copy_gbs) for row in rows]
 
 
 def _judged(
-    row: Mapping[str, Any], bars: Iterable[Any], by_name: Mapping[str, Any], copy_gbs: float
+    row: Mapping[str, Any], case: Case, by_name: Mapping[str, Any], copy_gbs: float
 ) -> dict[str, Any]:
-    limits = [(bar, bar.limit_ms(row, by_name, copy_gbs)) for bar in bars]
-    judged = [
-        {"bar": bar.text(), "limit ms": limit, "met": row["ms"] <= limit}
-        for bar, limit in limits
-        if limit is not None
-    ]
+    def compared(bars: Iterable[Bar]) -> Rows:
+        limits = [(bar, bar.limit_ms(row, by_name, copy_gbs)) for bar in bars]
+        return [
+            {"bar": bar.text(), "limit ms": limit, "met": row["ms"] <= limit}
+            for bar, limit in limits
+            if limit is not None
+        ]
+
+    judged = compared(case.bars)
     verdict = NO_BAR
     if isinstance(row["error"], str) or not row["same_bits"]:
         verdict = WRONG
@@ -45,6 +49,7 @@ def _judged(
         "best peer": best,
         "ratio": row["peers"][best] / row["ms"] if best else None,
         "bars": judged,
+        "goals": compared(case.goals),
         "verdict": verdict,
     }
 
@@ -80,12 +85,14 @@ def _table_row(row: Mapping[str, Any]) -> dict[str, str]:
         for name, ms in row["peers"].items()
     ]
     bars = [_digits(rate(row, bar["limit ms"])) for bar in row["bars"]]
+    # Rows recorded before there were goals have none.
+    goals = [_digits(rate(row, goal["limit ms"])) for goal in row.get("goals", ())]
     error = row["error"] if isinstance(row["error"], str) else f"{row['error']:.2f}"
     return {
         "case": row["case"],
         "ours, ms": _digits(row["ms"]),
         "ours": f"{_digits(row['rate'])} {row['unit']}",
-        "bar": ", ".join(bars),
+        "bar": ", ".join([*bars, *(f"goal {goal}" for goal in goals)]),
         "verdict": row["verdict"],
         "best peer": row["best peer"],
         "x faster": "" if row["ratio"] is None else f"{row['ratio']:.2f}",

@@ -143,26 +143,6 @@ def tuned_product(product: Product, budget_s: float) -> Prepared:
     return Prepared(lambda: call(best), result, note, keep=matrix)
 
 
-def scatter_product(product: Product) -> Prepared:
-    """Return torch's product by index lists; they are made once."""
-    import cupy
-    import torch
-    from torch.sparse import _triton_ops as ops
-
-    a, x = bsr_tensor(product.left), torch.from_dlpack(product.dense)
-    try:
-        lists = ops.bsr_scatter_mm_indices_data(a, x)
-        result = ops.bsr_scatter_mm(a, x, indices_data=lists)
-    except (AttributeError, RuntimeError) as error:  # this version of torch does not offer it
-        raise NotAvailableError(str(error).splitlines()[0][:80]) from error
-    out = cupy.from_dlpack(result)
-
-    def call() -> None:
-        ops.bsr_scatter_mm(a, x, indices_data=lists, out=result)
-
-    return Prepared(call, out, keep=product.left)
-
-
 def softmax(workload: SoftmaxWorkload) -> Prepared:
     """Return torch's softmax of the stored elements; it is not compared with ours."""
     import cupy

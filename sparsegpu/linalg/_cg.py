@@ -60,8 +60,8 @@ def cg(
     callback : callable, optional
         Called with a copy of the iterate after every iteration.
     check_every : int
-        Iterations between two looks of the host; those after the last column stopped change
-        nothing.
+        On a GPU, iterations between two looks of the host; those after the last column stopped
+        change nothing.
     verbose : bool
         Print a line at the end.
     residuals : list, optional

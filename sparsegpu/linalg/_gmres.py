@@ -72,7 +72,7 @@ def gmres(
         "x": with a copy of the iterate after every cycle. "pr_norm" and "legacy" (the default):
         with the norm of the preconditioned residual over that of b after every iteration.
     check_every : int
-        Iterations between two looks of the host, which looks at the end of a cycle, too.
+        On a GPU, iterations between two looks of the host, which looks at the end of a cycle, too.
     verbose : bool
         Print a line at the end; its iterations are cycles.
     residuals : list, optional
@@ -244,7 +244,7 @@ class _Gmres:
             if told is not None:
                 norm = to_host(progress.norm / self.of_b)
                 told(float(norm[0]) if len(system.shape) == 1 else norm)
-            every = limits.check_every if told is None else 1
+            every = system.between_looks(limits.check_every) if told is None else 1
             if made < most and made % every == 0 and not to_host(self.running).any():
                 break
         self._ending(made)()

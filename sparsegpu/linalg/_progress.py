@@ -45,7 +45,8 @@ class Progress:
     def __init__(self, system: System, limits: Limits, norm: Any, tolerance: Any, rows: int = 2):
         xp = system.xp
         self.system, self.limits = system, limits
-        self._every = max(min(limits.check_every, limits.maxiter, _MOST), 1)
+        every = system.between_looks(limits.check_every)
+        self._every = max(min(every, limits.maxiter, _MOST), 1)
         self.numbers = system.scalars(rows)
         self.numbers[NORM], self.numbers[TOLERANCE] = norm, tolerance
         self.norm, self.tolerance = self.numbers[NORM].real, self.numbers[TOLERANCE].real
@@ -88,12 +89,14 @@ class Progress:
     def run(self, iteration: Callable[[], None], solution: Callable[[], Any]) -> None:
         """Iterate until every column has stopped or ``maxiter`` is reached.
 
-        Only here does the host wait: once in ``check_every`` iterations, with a callback in each.
+        Only here does the host wait for a device: once in ``check_every`` iterations, with a
+        callback in each.
         """
         limits = self.limits
         self.tell(to_host(self.norm)[None])
         iterate, done, seen = self.system.repeated(iteration), 0, 0
-        while done < limits.maxiter and to_host(self.active).any():
+        # On the host, of one column, it takes a quarter of the time of `any`.
+        while done < limits.maxiter and np.count_nonzero(to_host(self.active)):
             count = min(self._every, limits.maxiter - done)
             if limits.callback is not None:
                 count = 1

@@ -100,6 +100,13 @@ class System:
         # numba would compile passes over vectors that cannot be written to apart.
         return columns if self.xp is not np or columns.flags.writeable else columns.copy()
 
+    def between_looks(self, check_every: int) -> int:
+        """Return after how many iterations to look whether more are needed.
+
+        On the host looking costs nothing, and an iteration too many does.
+        """
+        return check_every if hasattr(self.engine, "repeated") else 1
+
     def repeated(self, iteration: Callable[[], None]) -> Callable[..., None]:
         """Return ``run(count=1)``: an iteration so many times, as CUDA graphs where it can be."""
         if self.capturable and self.xp is not np:
