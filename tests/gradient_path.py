@@ -32,7 +32,13 @@ class GradientPath:
         blocksize, blocks, widths = shape
         made = GradientCase(
             rng,
-            **{"dtype": self.DTYPES[0], "heads": (4, 2), "batch": (2,), "density": 0.7, **(case or {})},
+            **{
+                "dtype": self.DTYPES[0],
+                "heads": (4, 2),
+                "batch": (2,),
+                "density": 0.7,
+                **(case or {}),
+            },
             lengths=tuple(n * b for n, b in zip(blocks, blocksize, strict=True)),
             blocksize=blocksize,
             widths=widths,
