@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
                    const __grid_constant__ Batch batch,
                    const __grid_constant__ BlockRowProblem problem,
                    const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
-  __shared__ Outputs::Operands tiles;
+  __shared__ Outputs::SharedTiles tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column starts in data ...
   __shared__ long long dense_at[TILE_K];  // ... and its row in dense
 

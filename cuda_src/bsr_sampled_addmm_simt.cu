@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
                            const __grid_constant__ View mat2, const __grid_constant__ Batch batch,
                            const __grid_constant__ SampledBlocks problem,
                            const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
-  __shared__ Outputs::Operands tiles;
+  __shared__ Outputs::SharedTiles tiles;
 
   const int row_slices = ceil_div(problem.bm, TILE_M);
   const int col_slices = ceil_div(problem.bn, TILE_N);

@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, sizeof(T) == 4 ? 
         const __grid_constant__ View meta, const __grid_constant__ View dense,
         const __grid_constant__ Batch batch, const __grid_constant__ BlockRowProblem problem,
         const __grid_constant__ Op::Args epilogue) {
-  __shared__ Outputs::Operands tiles;
+  __shared__ Outputs::SharedTiles tiles;
 
   const int half = problem.bk / 2;
   const long long block_values = (long long)problem.bm * half;

@@ -20,7 +20,7 @@ typedef SimtTile<A, TILE_M, TILE_N, TILE_K, LANES> Outputs;
 extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
     bsr_spgemm_simt(OUT* out, const T* a, const T* b, const long long* starts, const PAIR* pairs,
                     const __grid_constant__ PairsProblem problem) {
-  __shared__ Outputs::Operands tiles;
+  __shared__ Outputs::SharedTiles tiles;
   __shared__ long long left_at[TILE_K];   // where a term's column of the left block starts ...
   __shared__ long long right_at[TILE_K];  // ... and the row of the right block that it meets
 

@@ -68,7 +68,7 @@ __device__ __forceinline__ T stored(T x) {
 }
 
 // A tile of the copy, in which E elements from (line, i) on are a vector.
-struct Tile {
+struct CopiedTile {
   const T* matrix;
   T* out;
   Span span;
@@ -88,7 +88,7 @@ struct Tile {
   }
 };
 
-__device__ __forceinline__ void copy_along(const Tile& tile) {
+__device__ __forceinline__ void copy_along(const CopiedTile& tile) {
   const long long i = tile.first + threadIdx.x % 32 * E;
   const long long line = tile.first_line + threadIdx.x / 32;
   UnalignedVec16 vectors[LINES_PER_WARP];
@@ -104,7 +104,7 @@ __device__ __forceinline__ void copy_along(const Tile& tile) {
   }
 }
 
-__device__ __forceinline__ void copy_across(const Tile& tile) {
+__device__ __forceinline__ void copy_across(const CopiedTile& tile) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const long long line = tile.first_line + (warp % 4 * SQUARES + lane % SQUARES) * E;
   const long long i = tile.first + (warp / 4 * (32 / SQUARES) + lane / SQUARES) * E;
@@ -138,7 +138,7 @@ __device__ __forceinline__ void copy_across(const Tile& tile) {
   for (int j = 0; j < E; ++j) tile.put(line + j, i, transposed<T>(square, j));
 }
 
-__device__ __forceinline__ void copy_any(const Tile& tile, T (*square)[SIDE + PAD]) {
+__device__ __forceinline__ void copy_any(const CopiedTile& tile, T (*square)[SIDE + PAD]) {
   // A thread reads, then writes, every STEP-th row of the square, at one place in each.
   constexpr int STEP = THREADS / SIDE;
   const int place = threadIdx.x % SIDE, row = threadIdx.x / SIDE;
@@ -177,15 +177,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   for (long long t = blockIdx.x; t < batches * down * across; t += gridDim.x) {
     const unsigned above = unsigned(t) / across, b = above / down;
     const T* matrix = batch_ptr<const T>(in, batch, b);
-    const Tile tile = {matrix,
-                       out + b * lines * pitch,
-                       Span(matrix, in, lines, length),
-                       in,
-                       (long long)(above - b * down) * LINES,
-                       (long long)(unsigned(t) - above * across) * LENGTH,
-                       lines,
-                       length,
-                       pitch};
+    const CopiedTile tile = {matrix,
+                             out + b * lines * pitch,
+                             Span(matrix, in, lines, length),
+                             in,
+                             (long long)(above - b * down) * LINES,
+                             (long long)(unsigned(t) - above * across) * LENGTH,
+                             lines,
+                             length,
+                             pitch};
     if constexpr (READING == From::along) {
       copy_along(tile);
     } else if constexpr (READING == From::across) {

@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 1)
                     const __grid_constant__ Batch batch,
                     const __grid_constant__ ScatterProblem problem,
                     const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
-  __shared__ Outputs::Operands tiles;
+  __shared__ Outputs::SharedTiles tiles;
   __shared__ long long block_at[TILE_K];  // where a term's column of the block starts ...
   __shared__ long long other_at[TILE_K];  // ... and the row of the other that it meets
 

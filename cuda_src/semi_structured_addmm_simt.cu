@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(Outputs::THREADS, 2)
                                const __grid_constant__ Batch batch,
                                const __grid_constant__ SparseSimtProblem problem,
                                const __grid_constant__ Op::Args epilogue) {
-  __shared__ Outputs::Operands tiles;
+  __shared__ Outputs::SharedTiles tiles;
 
   const long long row_tiles = ceil_div(problem.m, TILE_M);
   const long long column_tiles = ceil_div(problem.n, TILE_N);

@@ -72,10 +72,10 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
 
 // One tile of the output, counted in tiles. A cluster takes CLUSTER tiles, one below the other, of
 // which each thread block takes one (the last may lie outside). Numbers of tiles fit 32 bits.
-struct Tile {
+struct OutputTile {
   unsigned row, column, batch;
 
-  __device__ __forceinline__ Tile(unsigned tile, const SemiStructuredProblem& problem) {
+  __device__ __forceinline__ OutputTile(unsigned tile, const SemiStructuredProblem& problem) {
     const unsigned down = tiles_down(problem);
     const unsigned across = unsigned(ceil_div(problem.n, TILE_N));
     batch = tile / (down * across);
@@ -96,9 +96,9 @@ __device__ __forceinline__ void produce(unsigned stages, Pipeline pipeline, cons
                                         const TensorMap& meta, const TensorMap& dense,
                                         const TensorMap& dense_edge,
                                         const SemiStructuredProblem& problem) {
-  const unsigned tiles = Tile::count(problem);
+  const unsigned tiles = OutputTile::count(problem);
   for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
-    const Tile tile(t, problem);
+    const OutputTile tile(t, problem);
     const int share = rank_in_cluster() * SHARE;
     const long long row = (long long)tile.row * TILE_M;
     const Right columns((long long)tile.column * TILE_N + share, problem.n,
@@ -162,9 +162,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 
   setmaxnreg_inc<232>();
   buffers += warp * STORE_BUFFERS * BUFFER_BYTES;
-  const unsigned tiles = Tile::count(problem);
+  const unsigned tiles = OutputTile::count(problem);
   for (unsigned t = blockIdx.x / CLUSTER; t < tiles; t += gridDim.x / CLUSTER) {
-    const Tile tile(t, problem);
+    const OutputTile tile(t, problem);
     Sum sum[TILE_N / 2];
 #pragma unroll
     for (int i = 0; i < TILE_N / 2; ++i) sum[i] = 0;

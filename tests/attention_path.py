@@ -1,4 +1,4 @@
-"""What every path of attention but the plain one promises."""
+"""What every path of attention promises."""
 
 import numpy as np
 

@@ -1,7 +1,6 @@
-"""What every path of attention's gradients on tensor cores promises."""
+"""What every path of attention's gradients promises."""
 
 import numpy as np
-import pytest
 
 from attention_cases import on_engine
 from attention_gradient_cases import GradientCase, backward
@@ -15,6 +14,7 @@ class GradientPath:
     SOURCE: str
     SHAPES: list  # blocksize, lengths in blocks, widths
     FIELDS: list  # configurations beside the path
+    DTYPES: tuple[str, ...] = ("bfloat16", "float16")
     MASKED = ((16, 16), (9, 11), (64, 128))  # a shape for masks of every kind
 
     def check(
@@ -32,7 +32,13 @@ class GradientPath:
         blocksize, blocks, widths = shape
         made = GradientCase(
             rng,
-            **{"dtype": "bfloat16", "heads": (4, 2), "batch": (2,), "density": 0.7, **(case or {})},
+            **{
+                "dtype": self.DTYPES[0],
+                "heads": (4, 2),
+                "batch": (2,),
+                "density": 0.7,
+                **(case or {}),
+            },
             lengths=tuple(n * b for n, b in zip(blocks, blocksize, strict=True)),
             blocksize=blocksize,
             widths=widths,
@@ -56,7 +62,10 @@ class GradientPath:
         made.compare(found, **keywords)
         return operands, found
 
-    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    def pytest_generate_tests(self, metafunc):
+        if "dtype" in metafunc.fixturenames:
+            metafunc.parametrize("dtype", sorted(self.DTYPES, reverse=True))
+
     def test_shapes(self, engine, rng, dtype):
         for shape in self.SHAPES:
             self.check(engine, rng, shape, case={"dtype": dtype})
@@ -86,7 +95,7 @@ class GradientPath:
             self.check(engine, rng, ((64, 64), (3, 4), (64, 64)), **keywords)
 
     def test_masks(self, engine, rng):
-        for mask in ("float32", "bfloat16"):
+        for mask in ("float32", self.DTYPES[0]):
             self.check(engine, rng, self.MASKED, case={"mask_dtype": mask})
         for batch in ((4,), (2, 1), (2, 4)):
             self.check(engine, rng, self.MASKED, case={"mask_batch": batch})

@@ -149,7 +149,7 @@ def test_other_devices_take_other_paths(device):
 
 def test_rows_are_cut_for_small_blocks_alone(device, monkeypatch):
     """It waits for the device: a call that another path serves must not."""
-    monkeypatch.setattr(few_columns, "balanced_pieces", lambda pattern: pytest.fail("was asked"))
+    monkeypatch.setattr(few_columns, "balanced_splits", lambda pattern: pytest.fail("was asked"))
     for dtype, n in (("float64", 64), ("float32", 64), ("float16", 64), ("complex64", 64)):
         _dispatch.works_of(BSR, bsr(dtype, (32, 32), n), None)
     _dispatch.works_of(BSR, bsr("float16", (16, 16), 16), None)

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
-import sys
-import time
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -15,60 +9,16 @@ import fake_cuda
 import sparsegpu
 from in_threads import run_in_threads
 from kernel_cases import DeviceArray
+from prepared_cases import axpy, decoding
 from sparsegpu import kernels
-from sparsegpu.engines.cuda.runtime import copy_bytes, launch
-from sparsegpu.engines.cuda.runtime import device as current
-from sparsegpu.kernels import arguments, build, guard, prepared, winners
+from sparsegpu.engines.cuda.runtime import launch
+from sparsegpu.kernels import arguments, guard, prepared, winners
 from sparsegpu.kernels.foreign import Signature, Typed
-
-SOURCE = """extern "C" __global__ void axpy(float* y, float a, const float* x, long long n) {
-  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
-  if (i < n) y[i] += a * x[i];
-}"""
 
 
 @pytest.fixture
 def device(monkeypatch):
-    """Decode every launch: its parameters, and the stream."""
-    told = fake_cuda.put_in_place(monkeypatch)
-    told.seen, told.launches = [], []
-    told.fields, told.pause = ["Q", "f", "Q", "q"], False
-
-    def decoded(function, *rest):
-        values, parameters = [], rest[-2]
-        for i, kind in enumerate(told.fields if function == 1 else ["Q", "Q", "q"]):
-            at = ctypes.c_uint64.from_address(parameters + 8 * i).value
-            values += struct.unpack(f"<{kind}", ctypes.string_at(at, struct.calcsize(f"<{kind}")))
-            if told.pause:
-                time.sleep(0)
-        told.seen.append(tuple(values))
-        told.launches.append(rest[:7])
-
-    monkeypatch.setattr(launch, "_launch_kernel", lambda: decoded)
-    monkeypatch.setattr(current, "_get_device", lambda: told.device)
-    kernel = launch.Kernel("axpy", SimpleNamespace(ptr=1))
-    monkeypatch.setattr(launch, "loaded", lambda name, code: kernel)
-    copying = launch.Kernel("copy_bytes", SimpleNamespace(ptr=2))
-    monkeypatch.setattr(copy_bytes, "kernel", lambda name: copying)
-    monkeypatch.setattr(copy_bytes, "multiprocessors", lambda: 3)
-    monkeypatch.setattr(sys.modules["cupy"], "ndarray", DeviceArray)
-    monkeypatch.setattr(build, "can_compile", lambda: False)
-    monkeypatch.setattr(build, "_device_architecture", lambda: None)
-    monkeypatch.setattr(kernels.Kernel, "_build", lambda self, config: SimpleNamespace(code=b""))
-    told.planned = []
-    plan = kernels.Kernel._planned
-
-    def planned(self, *args):
-        told.planned.append(args[0])
-        return plan(self, *args)
-
-    monkeypatch.setattr(kernels.Kernel, "_planned", planned)
-    return told
-
-
-def axpy(**changed):
-    declared = dict(writes=["y"], reads=["x", "y"], grid=lambda m: -(-m["n"] // 4), block=4)
-    return kernels.wrap(SOURCE, "axpy", **(declared | changed))
+    return decoding(monkeypatch)
 
 
 def test_the_third_call_is_not_planned(device):
@@ -244,36 +194,6 @@ def test_tensor_maps_are_told_by_the_key_alone():
     assert prepared._told(tensor_map) != tensor_map
 
 
-def prepared_functional(device, kernel, *args):
-    """Return what launches the functional form, which has not been called."""
-    key = kernel._key(False, args, None, None, None)
-    plan = kernel._planned(key, False, args, {}, None, None, None)
-    kernel._prepare(key, plan, args, ["y"])
-    device.planned.clear()
-    (found,) = kernel._plans.prepared.values()
-    return found
-
-
-def test_copies_of_what_is_written(device):
-    kernel, y, x = axpy(), DeviceArray(1000), DeviceArray(2000)
-    found = prepared_functional(device, kernel, y, 2.0, x, 8)
-    for times in (1, 2, 3):  # by its key, then as a call like the latest
-        result = kernel(y, 2.0, x, 8)
-        assert isinstance(result, DeviceArray) and result.data.ptr >= 1 << 50
-        assert device.copied[times - 1 :] == [(result.data.ptr, 1000, 32, 3, 0)]
-        assert device.seen[times - 1 :] == [(result.data.ptr, 2.0, 2000, 8)]
-    assert not device.planned
-    for alike in (True, False):
-        assert len(found.run((DeviceArray(3000), 2.0, DeviceArray(3032), 8), alike)) == 1
-        # The same bytes, and a part of them, are the general case.
-        for other in (3000, 3004, 2972):
-            assert found.run((DeviceArray(3000), 2.0, DeviceArray(other), 8), alike) is None
-    device.current = fake_cuda.Stream(7)
-    assert found.run((y, 2.0, x, 8), False) is not None
-    device.captured.add(7)
-    assert found.run((y, 2.0, x, 8), False) is None and not found.is_used_up()
-
-
 def test_in_place_while_a_stream_is_captured(device):
     kernel, args = axpy(), (DeviceArray(1000), 2.0, DeviceArray(2000), 8)
     device.current = fake_cuda.Stream(7)
@@ -281,33 +201,6 @@ def test_in_place_while_a_stream_is_captured(device):
     for _ in range(4):
         kernel.inplace(*args)
     assert len(device.planned) == 2 and len(device.seen) == 4
-
-
-def test_copies_by_a_kernel(device, monkeypatch):
-    kernel, x = axpy(), DeviceArray(2000)
-    found = prepared_functional(device, kernel, DeviceArray(1024), 2.0, x, 8)
-    monkeypatch.setattr(build, "can_compile", lambda: True)
-    before = launch.launch_counts().get("copy_bytes", 0)
-    for y in (1024, 4096):
-        (result,) = found.run((DeviceArray(y), 2.0, x, 8), True)
-        target = result.data.ptr
-        assert device.seen[-2:] == [(target, y, 32), (target, 2.0, 2000, 8)]
-    assert device.launches[-2] == (1, 1, 1, 256, 1, 1, 0) and not device.copied
-    assert launch.launch_counts()["copy_bytes"] == before + 2
-    (result,) = found.run((DeviceArray(1028), 2.0, x, 8), True)  # in the middle of a vector
-    assert device.copied == [(result.data.ptr, 1028, 32, 3, 0)]
-
-
-@pytest.mark.parametrize(("size", "blocks"), [
-    (1, 1), (4096, 1), (4097, 2), (copy_bytes.LARGEST, 12), (copy_bytes.LARGEST + 1, None),
-])  # fmt: skip
-def test_thread_blocks_of_a_copy(device, size, blocks):
-    copy_bytes.CopyBytes(size).on(1 << 20, 1 << 30, 5)
-    if blocks is None:
-        assert device.copied == [(1 << 20, 1 << 30, size, 3, 5)] and not device.seen
-    else:
-        assert device.seen == [(1 << 20, 1 << 30, size)] and not device.copied
-        assert device.launches[0][0] == blocks
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -24,16 +24,16 @@ def groups_of(counts) -> RowGroups:
     return RowGroups(Arrays(starts, counts, None, None, order), 1, len(counts))
 
 
-def test_every_entry_is_in_one_piece_of_its_group():
+def test_every_entry_is_in_one_split_of_its_group():
     groups = groups_of([5, 40, 0, 9, 10, 11, 31])
-    pieces, table, parts = cut(groups, 10, np)
-    assert pieces.counts.max() <= 10 and pieces.groups == len(pieces.counts) == 14
-    assert (np.diff(pieces.counts[pieces.order]) <= 0).all()
-    assert sorted(pieces.order) == list(range(14))
+    splits, table, parts = cut(groups, 10, np)
+    assert splits.counts.max() <= 10 and splits.groups == len(splits.counts) == 14
+    assert (np.diff(splits.counts[splits.order]) <= 0).all()
+    assert sorted(splits.order) == list(range(14))
     walked = [[] for _ in groups.counts]
     places = {}
     for start, count, (group, part) in zip(
-        pieces.starts, pieces.counts, pieces.pieces, strict=True
+        splits.starts, splits.counts, splits.splits, strict=True
     ):
         walked[group] += range(start, start + count)
         places[part] = start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from itertools import product
@@ -31,6 +32,14 @@ def test_a_path_has_a_test_file_and_a_heading(path):
     assert (root / "tests" / "paths" / f"test_{stem(path)}.py").is_file()
     page = (root / "docs" / "paths.md").read_text(encoding="utf-8").splitlines()
     assert f"### {stem(path)}" in page and f'`config={{"path": "{path.NAME}"}}`' in "\n".join(page)
+
+
+@pytest.mark.parametrize("path", ALL, ids=stem)
+def test_a_path_is_held_to_the_contract_of_its_family(path):
+    file = Path(__file__).parent / "paths" / f"test_{stem(path)}.py"
+    applied = runpy.run_path(str(file))["TestPath"]
+    inherited = {name for base in applied.__mro__[1:] for name in vars(base)}
+    assert applied.NAME == path.NAME and any(name.startswith("test_") for name in inherited)
 
 
 def test_every_module_is_in_one_family():

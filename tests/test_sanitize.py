@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sparsegpu
-from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
+from sparsegpu.engines.cuda.paths._row_split import balanced_splits
 from sparsegpu.engines.cuda.runtime.source import expand
 from sparsegpu.engines.cuda.support import kernels
 from sparsegpu.pattern import Pattern
@@ -233,7 +233,7 @@ def test_some_rows_are_cut_into_pieces():
         for rows in of_matrices:
             indices = np.concatenate([np.arange(n) for n in rows])
             pattern = Pattern(np.cumsum([0, *rows]), indices, (len(rows), max(rows)), (1, 1))
-            assert balanced_pieces(pattern).parts > 1, name
+            assert balanced_splits(pattern).parts > 1, name
 
 
 def test_cases_run_and_repeat():

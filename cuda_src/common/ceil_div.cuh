@@ -1,4 +1,4 @@
-// How many pieces of a size cover a length.
+// Division that rounds up: how many tiles of a size cover a length.
 #pragma once
 
 namespace sparsegpu {

@@ -67,10 +67,15 @@ struct EpilogueArgs {
   int padding;
   C alpha, beta;
 };
-// Without padding, the order of the fields says where they are.
 template <typename C>
 constexpr bool PACKED_EPILOGUE_ARGS =
-    sizeof(EpilogueArgs<C>) == 3 * sizeof(View) + 2 * sizeof(int) + 2 * sizeof(C);
+    __builtin_offsetof(EpilogueArgs<C>, input) == 0 &&
+    __builtin_offsetof(EpilogueArgs<C>, left_alpha) == 56 &&
+    __builtin_offsetof(EpilogueArgs<C>, right_alpha) == 112 &&
+    __builtin_offsetof(EpilogueArgs<C>, alpha_is_one) == 168 &&
+    __builtin_offsetof(EpilogueArgs<C>, alpha) == 176 &&
+    __builtin_offsetof(EpilogueArgs<C>, beta) == 176 + sizeof(C) &&
+    sizeof(EpilogueArgs<C>) == 176 + 2 * sizeof(C);
 static_assert(PACKED_EPILOGUE_ARGS<f32> && PACKED_EPILOGUE_ARGS<f64> && PACKED_EPILOGUE_ARGS<s64> &&
                   PACKED_EPILOGUE_ARGS<c64> && PACKED_EPILOGUE_ARGS<c128>,
               "_epilogue_args.py packs this");

@@ -42,10 +42,25 @@ struct ScoreArgs {
     return key >= 0 && (keys | key) % 4 == 0;
   }
 };
-// Without padding but at the end, the order of the fields says where they are.
-static_assert(sizeof(ScoreArgs<f32>) == 2 * sizeof(View) + 64 &&
-                  sizeof(ScoreArgs<f64>) == 2 * sizeof(View) + 80,
-              "_score_args.py packs this");
+template <typename A>
+constexpr bool packs_score_args() {  // a function, of which no kernel gets a variable
+  return __builtin_offsetof(ScoreArgs<A>, mask) == 0 &&
+         __builtin_offsetof(ScoreArgs<A>, slopes) == 56 &&
+         __builtin_offsetof(ScoreArgs<A>, queries) == 112 &&
+         __builtin_offsetof(ScoreArgs<A>, keys) == 120 &&
+         __builtin_offsetof(ScoreArgs<A>, seed) == 128 &&
+         __builtin_offsetof(ScoreArgs<A>, bits) == 136 &&
+         __builtin_offsetof(ScoreArgs<A>, block_rows) == 144 &&
+         __builtin_offsetof(ScoreArgs<A>, block_columns) == 148 &&
+         __builtin_offsetof(ScoreArgs<A>, dropout) == 152 &&
+         __builtin_offsetof(ScoreArgs<A>, scale) == 160 &&
+         __builtin_offsetof(ScoreArgs<A>, softcap) == 160 + sizeof(A) &&
+         __builtin_offsetof(ScoreArgs<A>, kept_scale) == 160 + 2 * sizeof(A) &&
+         __builtin_offsetof(ScoreArgs<A>, causal) == 160 + 3 * sizeof(A) &&
+         sizeof(ScoreArgs<A>) ==
+             160 + 4 * sizeof(A);  // behind an f64 kernel's last field is padding
+}
+static_assert(packs_score_args<f32>() && packs_score_args<f64>(), "_score_args.py packs this");
 
 template <typename A>
 __device__ __forceinline__ A minus_infinity() {

@@ -28,7 +28,7 @@ struct SimtTile {
   static_assert(THREADS % 32 == 0 && THREADS <= 1024, "whole warps");
 
   // The operand tiles; one column more than needed avoids bank conflicts of transposing stores.
-  struct Operands {
+  struct SharedTiles {
     A left[DEPTH][HEIGHT + 1];
     A right[DEPTH][WIDTH + 1];
   };
@@ -80,7 +80,7 @@ struct SimtTile {
   }
 
   // Add the products of the tiles' first `terms` terms.
-  __device__ __forceinline__ void multiply(const Operands& tiles, int terms) {
+  __device__ __forceinline__ void multiply(const SharedTiles& tiles, int terms) {
 #pragma unroll 4
     for (int k = lane; k < terms; k += LANE_COUNT) {
       A left[THREAD_M], right[THREAD_N];

@@ -25,7 +25,7 @@ struct SparseSimtTile {
   static constexpr int THREAD_M = 4, THREAD_N = WIDTH / 16, THREADS = HEIGHT / THREAD_M * 16;
   static_assert(WIDTH % 16 == 0, "sixteen threads share a row");
 
-  struct Operands {
+  struct SharedTiles {
     A left[HEIGHT][DEPTH + 1];
     unsigned char meets[HEIGHT][DEPTH];
     A right[2 * DEPTH][WIDTH];
@@ -40,7 +40,7 @@ struct SparseSimtTile {
   // Add the products of the packed columns from `start` on, `terms` of them, and the `columns`
   // columns of `dense` from those of `panel` on.
   template <typename Index>
-  __device__ __forceinline__ void add(Operands& tiles, const PackedRows<E, Index>& packed,
+  __device__ __forceinline__ void add(SharedTiles& tiles, const PackedRows<E, Index>& packed,
                                       Index start, int terms, const E* panel, const View& dense,
                                       int columns) {
     for (int e = threadIdx.x; e < HEIGHT * DEPTH; e += THREADS) {

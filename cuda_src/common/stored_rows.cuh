@@ -1,10 +1,10 @@
 // Element rows of a BSR matrix, shared out to threads in vectors of neighbouring elements.
 //
-// An element row of a block row is a piece of bk elements in each of its blocks, bm * bk elements
+// An element row of a block row is a segment of bk elements in each of its blocks, bm * bk elements
 // apart. A team of threads takes `rows` element rows of one block row at a time (a power of two, at
 // most 32). Within a warp 32 / rows lanes go along each row, from vector to vector and from block
 // to block. With rows = 4 and vectors of eight, a warp reads four times 128 consecutive bytes of
-// 16x16 blocks in bfloat16; of 64x64 blocks, with rows = 1, four pieces of 128 bytes.
+// 16x16 blocks in bfloat16; of 64x64 blocks, with rows = 1, four segments of 128 bytes.
 #pragma once
 
 #include "common/pack.cuh"
@@ -22,7 +22,7 @@ struct RowsProblem {
   int step_groups, groups;      // groups: of one block row
   int bm, rows, lanes;          // lanes of a warp along each of the rows: 32 / rows
   int block_step, vector_step;  // of a lane
-  int vectors;                  // of a piece
+  int vectors;                  // of a segment
 };
 
 // A team's item: the matrix, its block row, and the group of element rows.
@@ -54,13 +54,13 @@ struct RowGroup {
   }
 };
 
-// A lane's place in its row: vector v of the piece in the row's block p. Past the end, p is the
+// A lane's place in its row: vector v of the segment in the row's block p. Past the end, p is the
 // number of the row's blocks or more. WHOLE_STEPS: a lane's next vector is whole blocks further.
 template <bool WHOLE_STEPS>
 struct RowCursor {
   int p, v, block_step, vector_step, vectors;
 
-  // Whether the next vector is past the end of a piece, beside the whole blocks.
+  // Whether the next vector is past the end of a segment, beside the whole blocks.
   __device__ __forceinline__ bool advance() {
     p += block_step;
     if constexpr (WHOLE_STEPS) return false;

@@ -9,7 +9,10 @@ struct View {
   long long row, col;
   long long batch[4];
 };
-static_assert(sizeof(View) == 56, "runtime/view.py packs seven 64-bit words");
+static_assert(__builtin_offsetof(View, ptr) == 0 && __builtin_offsetof(View, row) == 8 &&
+                  __builtin_offsetof(View, col) == 16 && __builtin_offsetof(View, batch) == 24 &&
+                  sizeof(View) == 56,
+              "runtime/view.py packs seven 64-bit words");
 
 // How a matrix operand may be copied: in 16-byte vectors of its rows or of its columns, in 4-byte
 // words of its 8-bit rows, or element by element.
@@ -23,7 +26,8 @@ enum class Lines { along, across };
 struct Batch {
   int n[4];
 };
-static_assert(sizeof(Batch) == 16, "runtime/view.py packs four 32-bit words");
+static_assert(__builtin_offsetof(Batch, n) == 0 && sizeof(Batch) == 16,
+              "runtime/view.py packs four 32-bit words");
 
 // Offset, in elements, of matrix number b of a result whose batch shape is `shape`.
 __device__ __forceinline__ long long batch_offset(const View& view, const Batch& shape,

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays import check_may_wait, float8_e4m3fn, namespace, same_memory
+from .._arrays import check_may_wait, float8_e4m3fn, namespace
 from .._checks import bad_type, kind_of, not_offered
+from .._overlap import same_memory
 from .._protocols import leaves
 from ..linalg import aslinearoperator
 from .align import is_scalar, scaled_values

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._arrays import interleaved, is_cupy
+from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, shown
+from .._overlap import interleaved
 from .._ptx.access import POINTER, SCALAR, TENSOR_MAP, UNTYPED, WORD, Formal
 from .config import Out
 from .declaration import Declared, dtype_of

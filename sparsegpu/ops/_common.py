@@ -19,11 +19,9 @@ from .._arrays import (
     device_of,
     float8_e4m3fn,
     is_jax,
-    overlapping,
-    overlaps_itself,
-    same_memory,
 )
 from .._checks import bad_type, bad_value, kind_of
+from .._overlap import overlapping, overlaps_itself, same_memory
 from ..engines.cuda.runtime.replay import Call
 from ..pattern import Pattern
 

@@ -1,9 +1,12 @@
 """BSR @ dense by way of a dense matrix and cuBLAS."""
 
+import numpy as np
 import pytest
 
 import sparsegpu
 from path_contract import Bsr, OnDevice, Patterns, Products
+from sparsegpu.engines.cuda.paths import bsr_addmm_dense
+from sparsegpu.engines.cuda.paths._facts import Facts
 
 
 class TestPath(Bsr, Products, Patterns, OnDevice):
@@ -25,6 +28,25 @@ class TestPath(Bsr, Products, Patterns, OnDevice):
     def operand(self, engine, rng, case, counts=(5, 7), **keywords):
         """Without repeated blocks, whose sums would be rounded."""
         return super().operand(engine, rng, case, counts, **{**keywords, "duplicates": False})
+
+
+@pytest.mark.parametrize(("size", "rows", "density", "pays"), [
+    (8192, 16, 0.25, False), (8192, 16, 0.5, True), (4096, 16, 0.5, False), (4096, 16, 0.6, True),
+    (4096, 32, 0.5, False), (8192, 32, 0.5, False), (8192, 32, 0.75, True),
+    (8192, 64, 0.75, False), (8192, 64, 0.9, True), (8192, 128, 0.9, False),
+])  # fmt: skip
+def test_the_density_that_pays_depends_on_block_and_size(size, rows, density, pays):
+    """As the paths of these products were measured on an H200."""
+    facts = Facts(
+        dtype=np.dtype("float16"), shape=(size,) * 3, blocksize=(rows, rows), density=density
+    )
+    assert bsr_addmm_dense.pays(facts) == pays
+
+
+@pytest.mark.parametrize("largest", [(8192, 4096, 4096), (4096, 8192, 4096), (4096, 4096, 8192)])
+def test_one_large_side_is_a_large_product(largest):
+    facts = Facts(dtype=np.dtype("float16"), shape=largest, blocksize=(16, 16), density=0.5)
+    assert bsr_addmm_dense.pays(facts)
 
 
 @pytest.mark.gpu

@@ -9,7 +9,7 @@ from row_cases import rows_of, skewed
 from sparsegpu import bsr_addmm, bsr_matmul
 from sparsegpu._arrays import dtype_of
 from sparsegpu.engines.cuda.paths import bsr_addmm_vector
-from sparsegpu.engines.cuda.paths._row_split import balanced_pieces
+from sparsegpu.engines.cuda.paths._row_split import balanced_splits
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_within_bound, random_values
 from tile_cases import tile_of
@@ -96,18 +96,18 @@ def pattern_of(lengths):
     return Pattern(indptr, np.zeros(indptr[-1], int), (2 * len(lengths), 2), (2, 2))
 
 
-def test_similar_rows_need_no_pieces(rng):
-    assert balanced_pieces(pattern_of(np.full(100, 9))) is None
-    assert balanced_pieces(pattern_of(rng.integers(0, 30, 100))) is None
-    assert balanced_pieces(pattern_of(np.zeros(10, int))) is None
+def test_similar_rows_need_no_splits(rng):
+    assert balanced_splits(pattern_of(np.full(100, 9))) is None
+    assert balanced_splits(pattern_of(rng.integers(0, 30, 100))) is None
+    assert balanced_splits(pattern_of(np.zeros(10, int))) is None
 
 
 @pytest.mark.parametrize("longest", [50, 1000, 100_000])
-def test_pieces_cover_every_row_and_block_once(rng, longest):
+def test_splits_cover_every_row_and_block_once(rng, longest):
     lengths = skewed(rng, 200, longest)
     lengths[7] = 40
-    plan = balanced_pieces(pattern_of(lengths))
-    begin, end, row, part = plan.pieces.T
+    plan = balanced_splits(pattern_of(lengths))
+    begin, end, row, part = plan.splits.T
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     order = np.lexsort((begin, row))
     np.testing.assert_array_equal(np.unique(row), np.arange(200))
@@ -126,19 +126,19 @@ def test_pieces_cover_every_row_and_block_once(rng, longest):
     assert (np.diff(size) <= 0).all()  # longest first
 
 
-def test_pieces_of_a_batch():
-    """Both matrices of a batch get as many pieces; what is filled up has no blocks."""
+def test_splits_of_a_batch():
+    """Both matrices of a batch get as many splits; what is filled up has no blocks."""
     indptr = np.array([[0, 400, 400, 410], [0, 200, 300, 410]])
     pattern = Pattern(indptr, np.zeros((2, 410), int), (3, 2), (1, 2))
-    assert balanced_pieces(pattern) is None  # long rows, but not beside the others
+    assert balanced_splits(pattern) is None  # long rows, but not beside the others
     indptr = np.concatenate([indptr, np.full((2, 60), 410)], axis=1)
     pattern = Pattern(indptr, np.zeros((2, 410), int), (63, 2), (1, 2))
-    plan = balanced_pieces(pattern)
-    assert plan.pieces.shape[0] == 2 and plan.rows.shape[0] == 2
-    for pieces in plan.pieces:
-        filler = pieces[:, 3] == plan.parts - 1
-        assert (pieces[filler, 0] == pieces[filler, 1]).all()
-        assert (pieces[:, 1] - pieces[:, 0]).sum() == 410
+    plan = balanced_splits(pattern)
+    assert plan.splits.shape[0] == 2 and plan.rows.shape[0] == 2
+    for splits in plan.splits:
+        filler = splits[:, 3] == plan.parts - 1
+        assert (splits[filler, 0] == splits[filler, 1]).all()
+        assert (splits[:, 1] - splits[:, 0]).sum() == 410
 
 
 @covered(

@@ -1,16 +1,24 @@
-"""Attention of every dtype and block size without tensor cores: its tiles."""
+"""Attention of every dtype and block size without tensor cores."""
 
 import numpy as np
 
-from attention_cases import Case
-from attention_path import facts
+from attention_path import AttentionPath, facts
 from sparsegpu.engines.cuda.paths import bsr_attention_simt
 from sparsegpu.engines.cuda.paths._fields import Fields
 
 
-def test_path(engine, rng):
-    for dtype in ("float16", "bfloat16", "float32", "float64"):
-        Case(rng, dtype=dtype).check(engine, config={"path": "simt"})
+class TestPath(AttentionPath):
+    NAME, SOURCE, MODULE = "simt", "bsr_attention_simt", bsr_attention_simt
+    DTYPES = ("float16", "bfloat16", "float32", "float64")
+    SHAPES = [
+        ((16, 16), (9, 11), (64, 128)),
+        ((5, 7), (9, 6), (33, 65)),
+        ((64, 48), (2, 3), (40, 72)),
+        ((130, 3), (1, 21), (8, 5)),
+    ]
+
+    test_fields = None  # it has none
+    test_tiles_fit = None  # it takes no dynamic shared memory
 
 
 def test_a_tile_has_lanes_for_all_rows_and_columns():

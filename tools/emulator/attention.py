@@ -55,8 +55,8 @@ def _cut_row_groups(*arguments: Any) -> CutGroups:
     if not parts:
         return CutGroups(groups)
     arrays = Arrays(*(groups._parts.array(i).view(DeviceArray) for i in range(5)))
-    pieces = groups.pieces.view(DeviceArray)
-    moved = RowGroups(arrays, groups.rows, groups.groups, groups.block_rows, pieces)
+    splits = groups.splits.view(DeviceArray)
+    moved = RowGroups(arrays, groups.rows, groups.groups, groups.block_rows, splits)
     return CutGroups(moved, cut.view(DeviceArray), parts)
 
 

@@ -47,7 +47,7 @@ class RowGroups:
     ----------
     parts : Arena or Arrays
         `starts`, `counts`, `columns`, `blocks` and `order`.
-    rows, groups, block_rows, pieces
+    rows, groups, block_rows, splits
         See the attributes.
 
     Attributes
@@ -71,12 +71,12 @@ class RowGroups:
     block_rows : int32 array (groups * rows,), or None
         Block row of its matrix that each row of a group is, -1 for rows that a group lacks; None:
         they are consecutive.
-    pieces : int32 array (groups, 2), or None
+    splits : int32 array (groups, 2), or None
         Where some groups were split (`paths/_split_k.py`): then everything but `block_rows` is by
-        piece. The group of each piece, and the number of its split, or -1.
+        split. The group of each, and where its partial sums go, -1 for a whole group.
     """
 
-    __slots__ = ("_parts", "block_rows", "groups", "pieces", "rows")
+    __slots__ = ("_parts", "block_rows", "groups", "rows", "splits")
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class RowGroups:
         rows: int,
         groups: int,
         block_rows: Any = None,
-        pieces: Any = None,
+        splits: Any = None,
     ):
         self._parts, self.rows, self.groups = parts, rows, groups
-        self.block_rows, self.pieces = block_rows, pieces
+        self.block_rows, self.splits = block_rows, splits
 
     starts = property(lambda self: self._parts.array(0))
     counts = property(lambda self: self._parts.array(1))
@@ -98,7 +98,7 @@ class RowGroups:
     def argument(self) -> bytes:
         """Return the kernel argument ``RowGroups`` (`common/row_groups.cuh`)."""
         groups = kernel_struct("bsr_addmm_groups", "RowGroups")
-        more = (0 if a is None else a.data.ptr for a in (self.block_rows, self.pieces))
+        more = (0 if a is None else a.data.ptr for a in (self.block_rows, self.splits))
         return groups(**dict(zip(_ARRAYS, (*self._parts.addresses, *more), strict=True)))
 
 

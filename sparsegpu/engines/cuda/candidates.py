@@ -97,7 +97,7 @@ def facts_of(kind: Kind) -> Any:
             multiprocessors=_PROCESSORS,
             **device,
         )
-    piece = max(16 // dtype.itemsize, 1)
+    vector = max(16 // dtype.itemsize, 1)
     return Facts(
         dtype=dtype,
         shape=kind.shape,
@@ -111,8 +111,8 @@ def facts_of(kind: Kind) -> Any:
         **device,
         rows=rows // bm,
         row_blocks=density * k / bk,
-        vector_k=piece if layout == "columns" or n == 1 else 1,
-        vector_n=piece if layout == "rows" and n > 1 else 1,
+        vector_k=vector if layout == "columns" or n == 1 else 1,
+        vector_n=vector if layout == "rows" and n > 1 else 1,
     )
 
 

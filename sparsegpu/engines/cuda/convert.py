@@ -30,7 +30,7 @@ from .runtime.view import batch_dims, matrix_view, merged_batch, vector_view
 
 _TILE_COLUMNS = 256  # element columns of a tile, or 16-byte vectors of them
 _MOST_COLUMNS = 256  # block columns that the kernels hold
-_PIECE_BYTES = 16
+_VECTOR_BYTES = 16
 _ELEMENTS = 2048  # that a thread block moves at a time, when a block is smaller
 _TRANSPOSE_SIDE = 32
 
@@ -143,11 +143,11 @@ def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
 def _elements_at_a_time(dense: Any, blocks: Any, bk: int) -> int:
     """Return the elements of a 16-byte vector, or 1 where rows do not allow vectors."""
     size = dense.itemsize
-    wide = _PIECE_BYTES // size
+    wide = _VECTOR_BYTES // size
     rows = dense.strides[-1] == blocks.strides[-1] == size and bk % max(wide, 1) == 0
     if wide < 2 or not rows:
         return 1
-    return wide if aligned(dense, _PIECE_BYTES) and aligned(blocks, _PIECE_BYTES) else 1
+    return wide if aligned(dense, _VECTOR_BYTES) and aligned(blocks, _VECTOR_BYTES) else 1
 
 
 def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
@@ -156,10 +156,10 @@ def transpose_blocks(out_blocks: Any, blocks: Any, order: Any) -> None:
     bm, bk = blocks.shape[-2:]
     blocks, order = xp.ascontiguousarray(blocks), xp.ascontiguousarray(order, dtype=np.int64)
     with contiguous_output(out_blocks) as out:
-        piece = _PIECE_BYTES // blocks.itemsize
-        at_pieces = (blocks.data.ptr | out.data.ptr) % _PIECE_BYTES == 0
-        wide = at_pieces and bm % piece == bk % piece == 0
-        side = piece if wide else _TRANSPOSE_SIDE
+        vector = _VECTOR_BYTES // blocks.itemsize
+        at_vectors = (blocks.data.ptr | out.data.ptr) % _VECTOR_BYTES == 0
+        wide = at_vectors and bm % vector == bk % vector == 0
+        side = vector if wide else _TRANSPOSE_SIDE
         per_item = THREADS if wide else max(1, side * side // (min(bm, side) * min(bk, side)))
         tiles = len(out_blocks) * ceil_div(bm, side) * ceil_div(bk, side)
         items = ceil_div(tiles, per_item)

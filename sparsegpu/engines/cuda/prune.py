@@ -18,7 +18,7 @@ _THREADS = 256
 #: Rows and columns of elements that a block takes.
 _TILE_BLOCK, _PRUNE_BLOCK = (64, 128), (32, 256)
 #: 16-byte vectors that a thread of prune_24 loads from contiguous memory.
-_PIECES = 4
+_VECTORS = 4
 
 #: ``enum Rule`` of common/selection.cuh.
 _RULES = {
@@ -39,10 +39,10 @@ def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
     group = 2 if keep == "1:2" else 4
     *batch, rows, columns = dense.shape
     batch = tuple(batch)
-    piece = max(16 // dense.itemsize, group)
+    vector = max(16 // dense.itemsize, group)
     flat = (
         columns % group == 0
-        and dense.size % piece == 0
+        and dense.size % vector == 0
         and all(
             a is None or (a.flags.c_contiguous and a.data.ptr % 16 == 0)
             for a in (out, dense, importance)
@@ -51,10 +51,10 @@ def prune_24(out: Any, dense: Any, keep: str, importance: Any = None) -> None:
     defines: dict[str, Any] = {"T": value_type(dense.dtype), "GROUP": group, "FLAT": int(flat)}
     if importance is not None:
         defines["IMPORTANCE"] = ctype(importance.dtype)
-    total = dense.size // piece if flat else dense.size // columns * ceil_div(columns, group)
+    total = dense.size // vector if flat else dense.size // columns * ceil_div(columns, group)
     launch = Launch(
         kernel("prune_24", **defines),
-        (ceil_div(total, _THREADS * _PIECES if flat else _THREADS),),
+        (ceil_div(total, _THREADS * _VECTORS if flat else _THREADS),),
         (_THREADS,),
         (
             matrix_view(out, batch),

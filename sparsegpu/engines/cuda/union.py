@@ -23,8 +23,8 @@ from .runtime.submission import current
 from .runtime.types import ctype
 
 _ROWS_AT_ONCE = 4  # of a thread block, one a warp
-_PIECES = 2048  # that a thread block writes at a time, when a block is smaller
-_PIECE_BYTES = 16
+_VECTORS = 2048  # that a thread block writes at a time, when a block is smaller
+_VECTOR_BYTES = 16
 _INT64 = np.dtype(np.int64)
 
 
@@ -81,10 +81,10 @@ def _blocks(
         return out
     values = [x if x.flags.c_contiguous else x.copy() for x in (a, b) if x is not None]
     area = pattern.blocksize[0] * pattern.blocksize[1]
-    wide = gcd(area, max(_PIECE_BYTES // a.itemsize, 1))
+    wide = gcd(area, max(_VECTOR_BYTES // a.itemsize, 1))
     if any(x.data.ptr % (wide * a.itemsize) for x in values):
         wide = 1
-    count, per_item = of_a.size, max(1, _PIECES * wide // area)
+    count, per_item = of_a.size, max(1, _VECTORS * wide // area)
     items = ceil_div(count, per_item)
     launch = Launch(
         kernel(

@@ -17,7 +17,7 @@ from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view
 from ._product import layout_of
 
-_PIECE = 16  # bytes
+_VECTOR = 16  # bytes
 _ALIGNMENT = 128  # of the lines of workspace
 _LINES_ALONG, _SIDE_ACROSS, _SIDE_ANY = 24, 16, 64  # of tiles: lines, 16-byte vectors, elements
 
@@ -100,12 +100,12 @@ def aligned_lines(dense: Any, by_column: bool) -> tuple[Any, Launch]:
 def _source(lines: Any) -> tuple[dict[str, Any], tuple[int, int]]:
     """Return how lines lie in the source of the copy, and the tile that a thread block copies."""
     size = lines.itemsize
-    per_piece = _PIECE // size
+    per_vector = _VECTOR // size
     if lines.strides[-1] == size:
-        return {"FROM": "along"}, (_LINES_ALONG, 32 * per_piece)
+        return {"FROM": "along"}, (_LINES_ALONG, 32 * per_vector)
     if lines.strides[-2] == size:
         apart = (lines.data.ptr, *lines.strides[:-2], lines.strides[-1])
-        whole = lines.shape[-2] % per_piece == 0 and all(x % _PIECE == 0 for x in apart)
-        side = _SIDE_ACROSS * per_piece
+        whole = lines.shape[-2] % per_vector == 0 and all(x % _VECTOR == 0 for x in apart)
+        side = _SIDE_ACROSS * per_vector
         return {"FROM": "across", "ALIGNED": int(whole)}, (side, side)
     return {"FROM": "any"}, (_SIDE_ANY, _SIDE_ANY)

@@ -27,9 +27,11 @@ def works_of(
     ConfigError
         A configuration that these operands, or this device, cannot have.
     """
+    dtype = product.dtype.name  # NumPy makes a new string every time it is asked
     if config and config["path"] != MODEL["path"]:
         named = [path for path in family if config["path"] == path.NAME]
-        works = _attempt(named[0], product, None, Fields(config, function)) if named else None
+        fields = Fields(config, function)
+        works = _attempt(named[0], product, dtype, None, fields) if named else None
         if works is None:
             name = repr(config["path"])
             expected = f"another path: these operands or this device are not for {name}"
@@ -37,7 +39,7 @@ def works_of(
         return works
     facts = product.facts()
     for path in family:
-        works = _attempt(path, product, facts, None)
+        works = _attempt(path, product, dtype, facts, None)
         if works is not None:
             return works
     raise AssertionError(f"{function}: the last path of a family serves every product")
@@ -60,14 +62,14 @@ def tuned_works(
 
 
 def _attempt(
-    path: ModuleType, product: Any, usual: Facts | None, fields: Fields | None
+    path: ModuleType, product: Any, dtype: str, usual: Facts | None, fields: Fields | None
 ) -> tuple[Work, ...] | None:
     """Return what a path launches for a product, None where it does not serve.
 
     Without ``fields`` nobody asked for this path: by the ``usual`` facts it is to pay. What a
     path's own facts need of the device is looked up only after that.
     """
-    if product.dtype.name not in path.DTYPES or not runs_here(path.ARCHS):
+    if dtype not in path.DTYPES or not runs_here(path.ARCHS):
         return None
     if not path.serves(product) or not (usual is None or path.pays(usual)):
         return None

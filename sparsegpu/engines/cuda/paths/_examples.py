@@ -48,7 +48,7 @@ def examples(
     ):
         for aligned in few:
             dtype = dtype_of(name)
-            piece, rows = max(16 // dtype.itemsize, 1), _K // blocksize[0]
+            vector, rows = max(16 // dtype.itemsize, 1), _K // blocksize[0]
             yield Facts(
                 dtype=dtype,
                 shape=(rows * blocksize[0], _K, n),
@@ -63,8 +63,8 @@ def examples(
                 data_alignment=16 if aligned else dtype.itemsize,
                 rows=rows,
                 row_blocks=density * _K / blocksize[1],
-                vector_k=piece if layout == "columns" or n == 1 else 1,
-                vector_n=piece if layout == "rows" and n > 1 else 1,
+                vector_k=vector if layout == "columns" or n == 1 else 1,
+                vector_n=vector if layout == "rows" and n > 1 else 1,
                 out_itemsize=dtype.itemsize,
                 one_buffer=aligned,
                 matrices=1 if aligned else 2,

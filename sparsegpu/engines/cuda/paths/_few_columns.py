@@ -18,7 +18,7 @@ from ..runtime.view import batch_dims, matrix_view, vector_view
 from ._facts import INDICES, Facts
 from ._fields import Fields
 from ._product import Product, alignment
-from ._row_split import balanced_pieces
+from ._row_split import balanced_splits
 
 BY_ADDRESS = INDICES
 
@@ -64,15 +64,15 @@ def serves(p: Product) -> bool:
 
 
 def facts(p: Product) -> Facts:
-    """Return what a tile depends on, the pieces of long rows among it."""
-    pieces = balanced_pieces(p.pattern)
-    rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
+    """Return what a tile depends on, the splits of long rows among it."""
+    balanced = balanced_splits(p.pattern)
+    rows = p.pattern.block_shape[0] if balanced is None else balanced.splits.shape[-2]
     vector_k, vector_n = _vector_widths(p.dense)
     return replace(
         p.facts(),
         row_blocks=p.pattern.nnzb / rows,
         rows=rows,
-        split_rows=pieces is not None,
+        split_rows=balanced is not None,
         vector_k=vector_k,
         vector_n=vector_n,
     )
@@ -132,17 +132,17 @@ def rounds_of(f: Facts, teams: int, most: int, fields: Fields) -> int:
 
 
 def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
-    """Return the launch of a kernel, and of the sum over the pieces of long rows."""
+    """Return the launch of a kernel, and of the sum over the splits of long rows."""
     bm, columns = p.pattern.blocksize[0], p.out.shape[-1]
-    pieces = balanced_pieces(p.pattern)
-    rows = p.pattern.block_shape[0] if pieces is None else pieces.pieces.shape[-2]
-    batches, parts = size_of(p.batch), 0 if pieces is None else pieces.parts
+    balanced = balanced_splits(p.pattern)
+    rows = p.pattern.block_shape[0] if balanced is None else balanced.splits.shape[-2]
+    batches, parts = size_of(p.batch), 0 if balanced is None else balanced.parts
     acc = accumulator_dtype(p.data.dtype).itemsize
     sums = workspace(batches * parts * bm * columns * acc) if parts else None
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)
     operands = (
         out,
-        vector_view(p.pattern._indptr if pieces is None else _flat(pieces.pieces), p.batch),
+        vector_view(p.pattern._indptr if balanced is None else _flat(balanced.splits), p.batch),
         vector_view(p.pattern._indices, p.batch),
         matrix_view(p.data[..., 0, :, :], p.batch),
         matrix_view(p.dense, p.batch),
@@ -167,16 +167,16 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
             p.epilogue,
         ),
     )
-    if pieces is None or pieces.rows.shape[-2] == 0:
+    if balanced is None or balanced.rows.shape[-2] == 0:
         return (main,)
-    split = pieces.rows.shape[-2]
+    split = balanced.rows.shape[-2]
     reduce = Launch(
         kernel("bsr_addmm_parts", T=ctype(p.data.dtype), BM=bm, COLUMNS=columns, **p.defines),
         grid(batches * split),
         (THREADS,),
         (
             out,
-            vector_view(_flat(pieces.rows), p.batch),
+            vector_view(_flat(balanced.rows), p.batch),
             shape,
             kernel_struct("bsr_addmm_parts", "SplitRowsProblem")(
                 batches=batches, rows=split, partials=parts

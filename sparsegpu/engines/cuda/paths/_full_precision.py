@@ -61,16 +61,16 @@ def full_precision_tile(
         Return the shared memory of a stage, and of the epilogue store.
     """
     (bm, bk), size = f.blocksize, f.itemsize
-    in_pieces = f.layout == "rows" and f.columns * size % 16 == 0
-    dense = "vectors" if in_pieces else "columns" if f.dense_by_column else "rows"
+    in_vectors = f.layout == "rows" and f.columns * size % 16 == 0
+    dense = "vectors" if in_vectors else "columns" if f.dense_by_column else "rows"
     data = "columns" if f.transposed else "vectors" if f.rows_aligned(16) else "rows"
-    pieces = dense == data == "vectors"
+    vectors = dense == data == "vectors"
     rows = ceil_div(bm, ceil_div(bm, _MOST_ROWS))
-    shape = choose(rows, bk, f.columns <= NARROW, pieces)
-    widths = sorted({choose(rows, bk, narrow, pieces).tile_n for narrow in (True, False)})
+    shape = choose(rows, bk, f.columns <= NARROW, vectors)
+    widths = sorted({choose(rows, bk, narrow, vectors).tile_n for narrow in (True, False)})
     tile_n = fields.pick("tile_n", shape.tile_n, widths)
     if tile_n != shape.tile_n:
-        shape = choose(rows, bk, tile_n == NARROW, pieces)
+        shape = choose(rows, bk, tile_n == NARROW, vectors)
     stage = stage_bytes(shape)
     room = _SHARED_MEMORY // stage
     stages = fields.pick("stages", min(shape.stages, room), [s for s in (2, 3, 4) if s <= room])

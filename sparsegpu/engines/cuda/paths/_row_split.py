@@ -1,4 +1,4 @@
-"""Rows of very different lengths, split into pieces of similar size; made on the device, kept."""
+"""Rows of very different lengths, split into work of similar size; made on the device, kept."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ....pattern import Pattern
 
 _USUAL = 4  # times the average: longer rows are split
 _FEWEST = 8  # blocks: the average counts as at least that
-_MOST_PIECES = 8192  # of a row
+_MOST_SPLITS = 8192  # of a row
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class RowSplits:
     """Rows of very different lengths as work of similar size.
 
     Attributes
     ----------
-    pieces : int64 array (*batch, n, 4)
+    splits : int64 array (*batch, n, 4)
         First block, end, block row, and the index of its partial sums, -1 for a row that is not
         split. Longest first (LPT order).
     rows : int64 array (*batch, m, 3)
@@ -30,50 +30,50 @@ class Pieces:
         Partial sums of a matrix.
     """
 
-    pieces: Any
+    splits: Any
     rows: Any
     parts: int
 
 
-def balanced_pieces(pattern: Pattern) -> Pieces | None:
-    """Return the rows as pieces, or None where they are of similar lengths; kept.
+def balanced_splits(pattern: Pattern) -> RowSplits | None:
+    """Return the splits of rows, or None where they are of similar lengths; kept.
 
     Parameters
     ----------
     pattern : Pattern
     """
-    return pattern.memo("vector pieces", lambda: (_balance(pattern),))[0]
+    return pattern.memo("row splits", lambda: (_balance(pattern),))[0]
 
 
-def _balance(pattern: Pattern) -> Pieces | None:
+def _balance(pattern: Pattern) -> RowSplits | None:
     xp, rows = pattern.xp, pattern.block_shape[0]
     indptr = pattern._indptr.reshape(-1, rows + 1).astype(np.int64)
     longest = int((indptr[:, 1:] - indptr[:, :-1]).max())
     usual = _USUAL * max(pattern.nnzb // rows, _FEWEST)
     if longest <= usual:
         return None
-    most = max(usual, ceil_div(longest, _MOST_PIECES))
+    most = max(usual, ceil_div(longest, _MOST_SPLITS))
     cut = [cut_rows(starts, most, xp) for starts in indptr]
-    pieces, tables = ([c[i] for c in cut] for i in (0, 1))
+    splits, tables = ([c[i] for c in cut] for i in (0, 1))
     parts = max(int(table[:, 2].sum()) for table in tables)
-    # The matrices of a batch are padded to one number of pieces by empty ones, whose sums go to
+    # The matrices of a batch are padded to one number of splits by empty ones, whose sums go to
     # partial sums that nothing reads.
     batch = pattern.batch_shape
-    return Pieces(
-        _stack(pieces, [0, 0, 0, parts], xp).reshape(*batch, -1, 4),
+    return RowSplits(
+        _stack(splits, [0, 0, 0, parts], xp).reshape(*batch, -1, 4),
         _stack(tables, [0, 0, 0], xp).reshape(*batch, -1, 3),
         parts + 1,
     )
 
 
 def cut_rows(starts: Any, most: int, xp: Any) -> tuple[Any, Any]:
-    """Return pieces of at most ``most`` blocks, and the rows in several, as `Pieces` has them."""
+    """Return splits of at most ``most`` blocks, and the rows in several, as in `RowSplits`."""
     length = starts[1:] - starts[:-1]
     count = xp.maximum(ceil_div(length, most), 1)
     ends = xp.cumsum(count)
-    piece = xp.arange(int(ends[-1]), dtype=np.int64)
-    row = xp.searchsorted(ends, piece, side="right").astype(np.int64)
-    begin = starts[row] + (piece - ends[row] + count[row]) * most
+    split = xp.arange(int(ends[-1]), dtype=np.int64)
+    row = xp.searchsorted(ends, split, side="right").astype(np.int64)
+    begin = starts[row] + (split - ends[row] + count[row]) * most
     end = xp.minimum(begin + most, starts[row + 1])
     several = count > 1
     in_several = several[row]

@@ -33,7 +33,7 @@ class CutGroups(NamedTuple):
     Attributes
     ----------
     groups : RowGroups
-        Its pieces, longest first.
+        Its splits, longest first.
     cut : int32 array (n, 3)
         Of every group that is split: its number, its first split, the number of splits.
     parts : int
@@ -82,8 +82,8 @@ def cut(groups: RowGroups, most: int, xp: Any) -> CutGroups:
     """Split all groups into runs of at most so many entries."""
     bounds = xp.zeros(groups.groups + 1, np.int64)
     bounds[1:] = xp.cumsum(groups.counts, dtype=np.int64)
-    pieces, table = cut_rows(bounds, most, xp)
-    begin, end, group = pieces.T[:3]
+    splits, table = cut_rows(bounds, most, xp)
+    begin, end, group = splits.T[:3]
     counts = (end - begin).astype(np.int32)
     arrays = Arrays(
         groups.starts[group] + (begin - bounds[group]),
@@ -97,6 +97,6 @@ def cut(groups: RowGroups, most: int, xp: Any) -> CutGroups:
         groups.rows,
         len(counts),
         groups.block_rows,
-        xp.ascontiguousarray(pieces[:, 2:]).astype(np.int32),
+        xp.ascontiguousarray(splits[:, 2:]).astype(np.int32),
     )
     return CutGroups(moved, table.astype(np.int32), int(table[:, 2].sum()))

@@ -71,20 +71,20 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     return replace(found, defines={**found.defines, "THREAD_M": _rows_of_lane(found)})
 
 
-def _shape(rows: int, bk: int, narrow: bool, pieces: bool) -> Shape:
+def _shape(rows: int, bk: int, narrow: bool, vectors: bool) -> Shape:
     tile_k = terms_of_slice(bk, 4, 32)
     if narrow:
         tile_m, _, warps_m, resident = next(t for t in _NARROW_TILES if t[0] >= rows)
-        resident = resident if pieces else resident * 2 // 3
+        resident = resident if vectors else resident * 2 // 3
         return Shape(tile_m, NARROW, tile_k, warps_m, 1, resident, stages=2)
     if rows <= _FEW_ROWS:
         return Shape(rows, 128, tile_k, 1, 1, resident=12, stages=2)
-    tile_m, _, by_pieces, by_elements = next(t for t in _WIDE_TILES if t[0] >= rows)
-    if not pieces:
+    tile_m, _, by_vectors, by_elements = next(t for t in _WIDE_TILES if t[0] >= rows)
+    if not vectors:
         return Shape(tile_m, 256 if tile_m < 64 else 128, tile_k, *by_elements, stages=2)
     short = _SHORT[tile_m]
     tile_k, stages = (tile_k, 2) if bk % short else (short, 3)
-    return Shape(tile_m, 256, tile_k, *by_pieces, stages=stages)
+    return Shape(tile_m, 256, tile_k, *by_vectors, stages=stages)
 
 
 def _rows_of_lane(s: Shape | Tile) -> int:

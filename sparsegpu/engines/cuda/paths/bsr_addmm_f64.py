@@ -49,9 +49,9 @@ def tile(f: Facts, fields: Fields) -> Tile:
     return full_precision_tile(f, fields, _shape, _stage_bytes, _buffer_bytes)
 
 
-def _shape(rows: int, bk: int, narrow: bool, pieces: bool) -> Shape:
+def _shape(rows: int, bk: int, narrow: bool, vectors: bool) -> Shape:
     tile_m, tile_k = ceil_div(rows, 8) * 8, terms_of_slice(bk, 8, 24)
-    if narrow or not pieces:
+    if narrow or not vectors:
         return Shape(tile_m, NARROW, tile_k, 1, 2, resident=4, stages=2)
     if tile_m <= 32:
         return Shape(tile_m, 128, tile_k, 1, 2, resident=4, stages=2 if tile_m > 16 else 3)

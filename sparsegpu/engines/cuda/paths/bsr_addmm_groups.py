@@ -37,7 +37,7 @@ TOGETHER = ("SLICE_ROWS", "TILE_N")
 #: Fewer columns leave most of a tile empty.
 FEWEST_COLUMNS = 72
 #: Elements of a 16-byte vector: rows of ``out`` and of the copies are multiples of it.
-PIECE = 8
+VECTOR = 8
 _FEWEST_TERMS = 6  # columns of a block
 _SMALL = 8  # rows, and columns, of blocks that are many
 _TALL = 64  # rows; taller blocks have two warps to a column
@@ -122,9 +122,9 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     2
     """
     (bm, bk), columns = f.blocksize, f.columns
-    if columns < FEWEST_COLUMNS or columns % PIECE:
+    if columns < FEWEST_COLUMNS or columns % VECTOR:
         return None
-    by_row = f.layout != "columns" or bk % PIECE != 0  # others are copied to a row-major matrix
+    by_row = f.layout != "columns" or bk % VECTOR != 0  # others are copied to a row-major matrix
     narrow, small = columns <= _NARROW, bm <= _SMALL and bk <= _SMALL
     tall = bm > _TALL and not narrow
     alone = _LOW < bm <= _ALONE and bk % _STEADY == 0 and not narrow
@@ -181,8 +181,8 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
 def _pitch(elements: int) -> int:
     """Return the bytes between lines: a power of two, or an odd number of 16-byte vectors."""
-    pieces = elements // PIECE
-    return (pieces if pieces & (pieces - 1) == 0 else pieces | 1) * 16
+    vectors = elements // VECTOR
+    return (vectors if vectors & (vectors - 1) == 0 else vectors | 1) * 16
 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
@@ -194,7 +194,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
         p = replace(p, dense=dense)
         copies.append(copy)
     data: Any = address(p.data)
-    if p.transposed or bk % PIECE or p.data.data.ptr % 16:
+    if p.transposed or bk % VECTOR or p.data.data.ptr % 16:
         data, copy = _padded_blocks(p)
         copies.append(copy)
 
@@ -237,12 +237,12 @@ def _padded_blocks(p: Product) -> tuple[Any, Launch]:
     """
     bm, bk = p.pattern.blocksize
     blocks = p.data.size // (bm * bk)
-    pieces = blocks * bm * ceil_div(bk, PIECE)
-    memory = workspace(pieces * PIECE * p.data.itemsize)
+    vectors = blocks * bm * ceil_div(bk, VECTOR)
+    memory = workspace(vectors * VECTOR * p.data.itemsize)
     copy = Launch(
         kernel("bsr_pad_blocks", T=ctype(p.data.dtype), TRANSPOSED=int(p.transposed)),
-        grid(ceil_div(pieces, THREADS)),
+        grid(ceil_div(vectors, THREADS)),
         (THREADS,),
-        (memory, address(p.data), np.int64(pieces), np.int32(bm), np.int32(bk)),
+        (memory, address(p.data), np.int64(vectors), np.int32(bm), np.int32(bk)),
     )
     return memory, copy

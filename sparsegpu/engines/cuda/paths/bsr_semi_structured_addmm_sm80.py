@@ -28,7 +28,7 @@ facts, pays = Product.facts, always
 
 
 def serves(p: Product) -> bool:
-    """Return whether blocks can be copied in pieces of 16 bytes."""
+    """Return whether blocks can be copied in vectors of 16 bytes."""
     return p.empty or p.data.data.ptr % 16 == p.meta.data.ptr % 16 == 0
 
 
