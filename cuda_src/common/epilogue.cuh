@@ -24,6 +24,7 @@
 #pragma once
 
 #include "common/activation.cuh"
+#include "common/offset_of.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
 
@@ -69,12 +70,10 @@ struct EpilogueArgs {
 };
 template <typename C>
 constexpr bool PACKED_EPILOGUE_ARGS =
-    __builtin_offsetof(EpilogueArgs<C>, input) == 0 &&
-    __builtin_offsetof(EpilogueArgs<C>, left_alpha) == 56 &&
-    __builtin_offsetof(EpilogueArgs<C>, right_alpha) == 112 &&
-    __builtin_offsetof(EpilogueArgs<C>, alpha_is_one) == 168 &&
-    __builtin_offsetof(EpilogueArgs<C>, alpha) == 176 &&
-    __builtin_offsetof(EpilogueArgs<C>, beta) == 176 + sizeof(C) &&
+    OFFSET_OF(EpilogueArgs<C>, input) == 0 && OFFSET_OF(EpilogueArgs<C>, left_alpha) == 56 &&
+    OFFSET_OF(EpilogueArgs<C>, right_alpha) == 112 &&
+    OFFSET_OF(EpilogueArgs<C>, alpha_is_one) == 168 && OFFSET_OF(EpilogueArgs<C>, alpha) == 176 &&
+    OFFSET_OF(EpilogueArgs<C>, beta) == 176 + sizeof(C) &&
     sizeof(EpilogueArgs<C>) == 176 + 2 * sizeof(C);
 static_assert(PACKED_EPILOGUE_ARGS<f32> && PACKED_EPILOGUE_ARGS<f64> && PACKED_EPILOGUE_ARGS<s64> &&
                   PACKED_EPILOGUE_ARGS<c64> && PACKED_EPILOGUE_ARGS<c128>,

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "common/ceil_div.cuh"
+#include "common/offset_of.cuh"
 #include "common/philox.cuh"
 #include "common/types.cuh"
 #include "common/view.cuh"
@@ -44,19 +45,15 @@ struct ScoreArgs {
 };
 template <typename A>
 constexpr bool packs_score_args() {  // a function, of which no kernel gets a variable
-  return __builtin_offsetof(ScoreArgs<A>, mask) == 0 &&
-         __builtin_offsetof(ScoreArgs<A>, slopes) == 56 &&
-         __builtin_offsetof(ScoreArgs<A>, queries) == 112 &&
-         __builtin_offsetof(ScoreArgs<A>, keys) == 120 &&
-         __builtin_offsetof(ScoreArgs<A>, seed) == 128 &&
-         __builtin_offsetof(ScoreArgs<A>, bits) == 136 &&
-         __builtin_offsetof(ScoreArgs<A>, block_rows) == 144 &&
-         __builtin_offsetof(ScoreArgs<A>, block_columns) == 148 &&
-         __builtin_offsetof(ScoreArgs<A>, dropout) == 152 &&
-         __builtin_offsetof(ScoreArgs<A>, scale) == 160 &&
-         __builtin_offsetof(ScoreArgs<A>, softcap) == 160 + sizeof(A) &&
-         __builtin_offsetof(ScoreArgs<A>, kept_scale) == 160 + 2 * sizeof(A) &&
-         __builtin_offsetof(ScoreArgs<A>, causal) == 160 + 3 * sizeof(A) &&
+  return OFFSET_OF(ScoreArgs<A>, mask) == 0 && OFFSET_OF(ScoreArgs<A>, slopes) == 56 &&
+         OFFSET_OF(ScoreArgs<A>, queries) == 112 && OFFSET_OF(ScoreArgs<A>, keys) == 120 &&
+         OFFSET_OF(ScoreArgs<A>, seed) == 128 && OFFSET_OF(ScoreArgs<A>, bits) == 136 &&
+         OFFSET_OF(ScoreArgs<A>, block_rows) == 144 &&
+         OFFSET_OF(ScoreArgs<A>, block_columns) == 148 && OFFSET_OF(ScoreArgs<A>, dropout) == 152 &&
+         OFFSET_OF(ScoreArgs<A>, scale) == 160 &&
+         OFFSET_OF(ScoreArgs<A>, softcap) == 160 + sizeof(A) &&
+         OFFSET_OF(ScoreArgs<A>, kept_scale) == 160 + 2 * sizeof(A) &&
+         OFFSET_OF(ScoreArgs<A>, causal) == 160 + 3 * sizeof(A) &&
          sizeof(ScoreArgs<A>) ==
              160 + 4 * sizeof(A);  // behind an f64 kernel's last field is padding
 }

@@ -1,6 +1,8 @@
 // A strided matrix operand with broadcast batches, as one kernel argument (runtime/view.py).
 #pragma once
 
+#include "common/offset_of.cuh"
+
 namespace sparsegpu {
 
 // Strides count elements; a broadcast dimension has stride 0. `ptr` is null for an absent operand.
@@ -9,9 +11,8 @@ struct View {
   long long row, col;
   long long batch[4];
 };
-static_assert(__builtin_offsetof(View, ptr) == 0 && __builtin_offsetof(View, row) == 8 &&
-                  __builtin_offsetof(View, col) == 16 && __builtin_offsetof(View, batch) == 24 &&
-                  sizeof(View) == 56,
+static_assert(OFFSET_OF(View, ptr) == 0 && OFFSET_OF(View, row) == 8 &&
+                  OFFSET_OF(View, col) == 16 && OFFSET_OF(View, batch) == 24 && sizeof(View) == 56,
               "runtime/view.py packs seven 64-bit words");
 
 // How a matrix operand may be copied: in 16-byte vectors of its rows or of its columns, in 4-byte
@@ -26,7 +27,7 @@ enum class Lines { along, across };
 struct Batch {
   int n[4];
 };
-static_assert(__builtin_offsetof(Batch, n) == 0 && sizeof(Batch) == 16,
+static_assert(OFFSET_OF(Batch, n) == 0 && sizeof(Batch) == 16,
               "runtime/view.py packs four 32-bit words");
 
 // Offset, in elements, of matrix number b of a result whose batch shape is `shape`.
