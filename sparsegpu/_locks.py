@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any
 from weakref import WeakSet
 
@@ -45,43 +46,49 @@ def fork_safe(lock: Any) -> Any:
     return lock
 
 
-class _Held(threading.local):
-    count = 0
+#: The locks of operands that this thread took. Those that it released meanwhile do not count.
+_operands = _Taken()
+_is_owned = methodcaller("_is_owned")
 
 
-#: How many locks of operands this thread holds.
-_held = _Held()
+def _holds_one() -> bool:
+    """Return whether this thread holds the lock of an operand.
+
+    The locks are asked, since Ctrl-C may come between a release and a note of it.
+    """
+    _operands.locks[:] = filter(_is_owned, _operands.locks)
+    return bool(_operands.locks)
 
 
 def acquire(lock: Any) -> bool:
-    """Take the lock of an operand, for `release`.
+    """Take the RLock of an operand; the caller releases it.
 
     Returns
     -------
     bool
         False, without the lock, where this thread holds another one and would have to wait.
     """
-    if not lock.acquire(blocking=not _held.count):
+    if not lock.acquire(blocking=not _holds_one()):
         return False
-    _held.count += 1
+    _operands.locks.append(lock)
     return True
-
-
-def release(lock: Any) -> None:
-    """Release a lock that `acquire` took."""
-    _held.count -= 1
-    lock.release()
 
 
 @contextmanager
 def held(lock: Any) -> Iterator[bool]:
-    """Do what `acquire` and `release` do around a ``with`` block."""
-    taken = acquire(lock)
+    """Do what `acquire` does around a ``with`` block, whose end releases the lock."""
+    if not _holds_one():
+        with lock:  # at no line of which Ctrl-C leaves it taken
+            _operands.locks.append(lock)
+            yield True
+        return
+    taken = False
     try:
+        taken = acquire(lock)
         yield taken
     finally:
         if taken:
-            release(lock)
+            lock.release()
 
 
 def awaited_by_forks(lock: Any) -> Any:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from ...._arrays import is_captured
-from ...._locks import acquire, release
+from ...._locks import acquire
 from . import capture as captures
 from .launch import Recorder, recording
 from .workspace import StreamWorkspace, place_of, reclaim_external, workspace_on
@@ -111,7 +111,7 @@ class Submission:
             if not self.captured:
                 workspace.used(self._stream.ptr)
         finally:
-            release(workspace.lock)
+            workspace.lock.release()
 
     @property
     def captured(self) -> bool:
@@ -165,7 +165,7 @@ class Submission:
                     return found
             finally:
                 if not taken:
-                    release(found.lock)
+                    found.lock.release()
 
     def keep(self, thing: Any) -> None:
         """Keep what a graph may still read alive for as long as the graph, while capturing one."""

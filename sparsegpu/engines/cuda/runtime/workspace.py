@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ...._locks import acquire, fork_safe, release
+from ...._locks import acquire, fork_safe
 from ...._math import round_up
 from .launch import Work, enqueue
 
@@ -168,7 +168,7 @@ class StreamWorkspace:
                 self.replaying = False
                 self.used(stream)
         finally:
-            release(self.lock)
+            self.lock.release()
         if _waiting:
             reclaim()
         return True
