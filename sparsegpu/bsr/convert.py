@@ -20,7 +20,6 @@ from .._device import Portable
 from ..engines import engine_module
 from ..engines.cuda.runtime.replay import Call
 from ..ops._bsr_product import transposed_operand
-from ..ops._canonical import rounded_blocks
 from ..ops._common import check_sparse, on_device, optional_out, prepare_out
 from .elements import check_dtype, reblocked
 from .formats import Formats
@@ -142,8 +141,7 @@ class Conversions(Formats, Portable):
         """Return the array in another dtype, over the same pattern.
 
         Duplicate blocks are summed first where the cast is not linear (bool, and floating to
-        integer), so that the result is the cast of the matrix. Where it rounds, the first of them
-        becomes the sum and the others zeros.
+        integer), so that the result is the cast of the matrix.
 
         Parameters
         ----------
@@ -172,8 +170,6 @@ class Conversions(Formats, Portable):
             if wanted == self.dtype:
                 return self.copy() if copy else self
             nonlinear = wanted.kind == "b" or self.dtype.kind == "b" or wanted.kind == "i"
-            if not (nonlinear or self.dtype.kind == "i" or np.can_cast(self.dtype, wanted, "safe")):
-                return self._with(self._pattern, rounded_blocks(self, wanted, "astype"))
             source = self._canonical("astype") if nonlinear else self
             return self._with(source._pattern, source._data.astype(wanted))
 

@@ -94,23 +94,6 @@ def _summed(bsr: Any, function: str, argument: str) -> Any:
     return spread(out, pattern.blocksize)
 
 
-def rounded_blocks(bsr: Any, dtype: np.dtype, function: str) -> Any:
-    """Return the blocks in a dtype that holds fewer numbers, over the same pattern.
-
-    What is rounded is the matrix: of repeated blocks the first holds the sum, the others zeros.
-    (Without the others, matrices of a batch might differ in their numbers of blocks.)
-    """
-    if _is_canonical(bsr.pattern):
-        return bsr.data.astype(dtype)
-    one = bsr._one_matrix()
-    canonical, order, starts = one.pattern.canonical(function, "self")
-    if canonical.nnzb == one.nnzb:
-        return bsr.data.astype(dtype)
-    out = namespace(bsr.data).zeros_like(one.data, dtype=dtype)
-    out[order[starts[:-1]]] = _summed(one, function, "self").astype(dtype)
-    return out.reshape(bsr.data.shape)
-
-
 def distinct_values(data: Any) -> Any:
     """Return bool blocks with strides of 0 inside as blocks of 1x1, all others as they are.
 

@@ -27,17 +27,16 @@ def works_of(
     ConfigError
         A configuration that these operands, or this device, cannot have.
     """
-    dtype = product.dtype.name  # NumPy makes a new string every time it is asked
     if config and config["path"] != MODEL["path"]:
         named = [path for path in family if config["path"] == path.NAME]
         fields = Fields(config, function)
-        works = _attempt(named[0], product, dtype, None, fields) if named else None
+        works = _attempt(named[0], product, product.dtype.name, None, fields) if named else None
         if works is None:
             name = repr(config["path"])
             expected = f"another path: these operands or this device are not for {name}"
             raise refused("config['path']", expected, name, function)
         return works
-    facts = product.facts()
+    facts, dtype = product.facts(), product.dtype.name  # a new string every time NumPy is asked
     for path in family:
         works = _attempt(path, product, dtype, facts, None)
         if works is not None:
