@@ -77,6 +77,9 @@ def _products() -> Iterator[Case]:
         yield bsr(64, 0.1, 4096, 4096, columns, flush=True)
         yield bsr(16, 0.1, 4096, 4096, columns, flush=True)
     yield bsr(64, 0.1, 4096, 4096, 1, flush=True)
+    for block, columns in ((24, 5), (40, 4), (12, 8), (5, 40)):  # for a few columns, and for many
+        for dtype in ("bfloat16", "float64"):
+            yield bsr(block, 0.1, 4080, 4080, columns, dtype=dtype)
     for dtype in ("float32", "float64"):
         yield bsr(4, 2e-4, 419424, 419424, 4, dtype=dtype, pattern="strata", flush=True)
 
