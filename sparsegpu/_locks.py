@@ -15,6 +15,7 @@ the fork that waits for the very import that brings the lock.
 
 from __future__ import annotations
 
+import logging  # noqa: F401  (see below)
 import os
 import threading
 from collections.abc import Iterator
@@ -116,5 +117,8 @@ def _free_in_child() -> None:
     _release()
 
 
+# What was registered last is done first. `logging` takes its lock before a fork, too, and a
+# compiler logs: so its hook has to be there before ours, or a fork and a compiler wait for each
+# other.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_take, after_in_parent=_release, after_in_child=_free_in_child)

@@ -149,6 +149,27 @@ thread.join()
     run(code, tmp_path)
 
 
+def test_what_a_fork_waits_for_may_log(tmp_path):
+    """A fork takes the lock of `logging`, too: behind ours, or both would wait."""
+    code = """
+import logging
+from sparsegpu import _locks
+signal.alarm(60)
+lock, inside = _locks.awaited_by_forks(threading.RLock()), threading.Event()
+def compiles():
+    with lock:
+        inside.set()
+        time.sleep(0.5)
+        logging.getLogger("compiler").debug("a step")
+thread = threading.Thread(target=compiles)
+thread.start()
+assert inside.wait(100)
+forked(lambda: None)
+thread.join()
+"""
+    run(code, tmp_path)
+
+
 def test_numba_is_imported_and_compiles_while_a_fork_waits(tmp_path):
     """What the import that a fork waits for brings along, is waited for in the same fork."""
     first = """
