@@ -1,4 +1,5 @@
-// Gradients of attention's query, or of its key and value, with mma.sync: bfloat16 and float16.
+// Gradients of attention's query, or of its key and value, with mma.sync: bfloat16, float16
+// and float32 as TF32.
 //
 // bsr_attention_backward_simt.cu, to be read first, says what is computed; bsr_attention_sm80.cu
 // how tiles are copied. A thread block takes TILE_OWN rows of the operand that the gradient is of,
@@ -18,10 +19,8 @@
 //   -DGRADIENT=query|key
 //   -DTILE_OWN=64|128, -DTILE_OTHER    rows of a tile; TILE_OTHER: a multiple of 16
 #include "common/attention_gradients.cuh"
+#include "common/attention_mma.cuh"
 #include "common/ceil_div.cuh"
-#include "common/strip_ring.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/mma.cuh"
 
 using namespace sparsegpu;
 
@@ -34,10 +33,10 @@ typedef KernelScore<float> TileScore;
 typedef TileMask<MASK, BM, BK, TileScore> Mask;
 typedef Pairs<BY_QUERIES, OTHER, DROPOUT> OfPairs;
 typedef StripRing<INDEX, STRIPS, Tile::ROWS> Ring;
-typedef Panels<TILE_OWN, FEATURES> LeftPanels;
-typedef Panels<TILE_OWN, VALUE_FEATURES> RightPanels;
-typedef Panels<TILE_OTHER, FEATURES> OtherLeftPanels;
-typedef Panels<TILE_OTHER, VALUE_FEATURES> OtherRightPanels;
+typedef Panels<T, TILE_OWN, FEATURES> LeftPanels;
+typedef Panels<T, TILE_OWN, VALUE_FEATURES> RightPanels;
+typedef Panels<T, TILE_OTHER, FEATURES> OtherLeftPanels;
+typedef Panels<T, TILE_OTHER, VALUE_FEATURES> OtherRightPanels;
 constexpr int STAGE_BYTES = OtherLeftPanels::BYTES + OtherRightPanels::BYTES;
 // Unrolled over all steps, a loop would load more fragments ahead than there are registers.
 constexpr int FRAGMENTS_AHEAD = Mask::ADDED || DROPOUT ? 1 : 2;
@@ -48,20 +47,12 @@ static_assert(2 * TILE_OTHER <= THREADS, "a thread for each number of a query");
 template <typename A, typename B>
 __device__ __forceinline__ void dot_rows(float (&acc)[STRIPS * 4], unsigned a_tile,
                                          unsigned b_tile) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const unsigned a_lane = A::address(0, 16 * warp + lane % 16, lane / 16 * 8);
-  const unsigned b_lane = B::address(0, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+  const unsigned a_lane = left_lane<A>(16 * (threadIdx.x / 32)), b_lane = right_lane<B>();
 #pragma unroll FRAGMENTS_AHEAD
-  for (int k = 0; k < A::WIDTH / 16; ++k) {
+  for (int k = 0; k < A::WIDTH / Mma<T>::k; ++k) {
     unsigned a[4];
-    ldmatrix_x4(a, a_tile + A::advance(a_lane, 0, 16 * k));
-#pragma unroll
-    for (int j = 0; j < STRIPS; j += 2) {
-      unsigned b[4];
-      ldmatrix_x4(b, b_tile + B::advance(b_lane, 8 * j, 16 * k));
-      mma<T>(reinterpret_cast<float (&)[4]>(acc[4 * j]), a, {b[0], b[1]});
-      mma<T>(reinterpret_cast<float (&)[4]>(acc[4 * j + 4]), a, {b[2], b[3]});
-    }
+    load_fragment<T>(a, a_tile + A::advance(a_lane, 0, Mma<T>::k * k));
+    add_dot_products<B>(acc, a, k, b_tile, b_lane);
   }
 }
 
@@ -69,19 +60,12 @@ __device__ __forceinline__ void dot_rows(float (&acc)[STRIPS * 4], unsigned a_ti
 template <typename B>
 __device__ __forceinline__ void add_rows(float (&sums)[B::WIDTH / 2],
                                          const float (&numbers)[STRIPS * 4], unsigned b_tile) {
-  const int lane = threadIdx.x % 32;
-  const unsigned b_lane = B::address(0, lane % 16, lane / 16 * 8);
+  const AddedRows<B> rows;
 #pragma unroll
-  for (int k = 0; k < STRIPS / 2; ++k) {
+  for (int k = 0; k < TILE_OTHER / Mma<T>::k; ++k) {
     unsigned a[4];
     weight_fragment<T>(a, numbers, k);
-#pragma unroll
-    for (int n = 0; n < B::WIDTH / 8; n += 2) {
-      unsigned b[4];
-      ldmatrix_x4_trans(b, b_tile + B::advance(b_lane, 16 * k, 8 * n));
-      mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n]), a, {b[0], b[1]});
-      mma<T>(reinterpret_cast<float (&)[4]>(sums[4 * n + 4]), a, {b[2], b[3]});
-    }
+    rows.add(sums, a, k, b_tile);
   }
 }
 

@@ -37,9 +37,9 @@ static_assert(ROWS <= 16, "the rows of a fragment");
 static_assert(SLOTS * STRIPS <= 32, "a lane for each strip");
 static_assert(!FOLD || (!SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
-typedef Panels<16, FEATURES> QueryPanels;
-typedef Panels<TILE_K, FEATURES> KeyPanels;
-typedef Panels<TILE_K, VALUE_FEATURES> ValuePanels;
+typedef Panels<T, 16, FEATURES> QueryPanels;
+typedef Panels<T, TILE_K, FEATURES> KeyPanels;
+typedef Panels<T, TILE_K, VALUE_FEATURES> ValuePanels;
 constexpr int STAGE_BYTES = KeyPanels::BYTES + ValuePanels::BYTES;
 constexpr int WARP_BYTES = STAGES * STAGE_BYTES;
 static_assert(WARP_BYTES >= 16 * VALUE_FEATURES * 4, "a warp's sums end up where its keys were");
@@ -231,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   OnlineSoftmax softmax(FOLD, score_args.scale);
   float sums[VALUE_FEATURES / 2] = {};
-  WarpAttention<T, QueryPanels, KeyPanels, ValuePanels> products(query_tile, 0);
+  WarpAttention<QueryPanels, KeyPanels, ValuePanels> products(query_tile, 0);
   cp_async_wait<STAGES - 2>();
   __syncthreads();  // the queries, which all threads copied, with their first group
   products.load_queries();
@@ -265,12 +265,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     softmax.rescale(sums, shrink);
     if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, here);
 
-#pragma unroll
-    for (int k = 0; k < STRIPS / 2; ++k) {
-      unsigned a[4];
-      weight_fragment<T>(a, scores, k);
-      products.sums(sums, a, k, at_values);
-    }
+    products.sums(sums, scores, at_values);
   }
   cp_async_wait<0>();
   __syncwarp();  // the warp's keys and values have been read: its sums take their place

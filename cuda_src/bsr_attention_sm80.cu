@@ -1,10 +1,11 @@
-// Attention over a block mask with mma.sync, from compute capability 8.0 on: bfloat16 and float16.
+// Attention over a block mask with mma.sync, from compute capability 8.0 on: bfloat16, float16 and
+// float32 as TF32.
 //
 // bsr_attention_simt.cu, to be read first, says what is computed. Here a thread block takes TILE_Q
 // queries of one head (common/query_tile.cuh), sixteen a warp, and walks the keys of its group in
 // tiles of TILE_K: the next tile of keys and values is copied while this one is multiplied.
 //
-//   scores = query @ key.T         mma; the query's fragments stay in registers up to 128 features
+//   scores = query @ key.T         mma; queries of up to 256 bytes stay in registers, as fragments
 //   weights = softmax(scores)      in registers (common/online_softmax.cuh)
 //   sums += weights @ value        mma; the accumulators of the scores are its left operand
 //
@@ -41,12 +42,12 @@ static_assert(STRIPS * ROWS <= THREADS, "a thread for each strip and block row")
 static_assert(!FOLD || (!SOFTCAP && !SLOPES && !Mask::ADDED), "scores are accumulators");
 
 typedef StripRing<INDEX, STRIPS, ROWS> Ring;
-typedef Panels<TILE_Q, FEATURES> QueryPanels;
-typedef Panels<TILE_K, FEATURES> KeyPanels;
-typedef Panels<TILE_K, VALUE_FEATURES> ValuePanels;
+typedef Panels<T, TILE_Q, FEATURES> QueryPanels;
+typedef Panels<T, TILE_K, FEATURES> KeyPanels;
+typedef Panels<T, TILE_K, VALUE_FEATURES> ValuePanels;
 constexpr int STAGE_BYTES = KeyPanels::BYTES + ValuePanels::BYTES;
-// Columns of queries that a warp may hold in registers beside its sums.
-constexpr int HELD = VALUE_FEATURES <= 192 ? 128 : 0;
+// Bytes of a query's row that a warp may hold in registers beside its sums.
+constexpr int HELD = VALUE_FEATURES <= 192 ? 256 : 0;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     bsr_attention_sm80(const __grid_constant__ View out, const __grid_constant__ View lse,
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   OnlineSoftmax softmax(FOLD, score_args.scale);
   const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
   float sums[VALUE_FEATURES / 2] = {};
-  WarpAttention<T, QueryPanels, KeyPanels, ValuePanels, HELD> products(query_tile, 16 * warp);
+  WarpAttention<QueryPanels, KeyPanels, ValuePanels, HELD> products(query_tile, 16 * warp);
 
   for (int number = 0; number < tiles; ++number) {
     cp_async_wait<0>();
@@ -123,12 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     softmax.rescale(sums, shrink);
     if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, strip);
 
-#pragma unroll
-    for (int k = 0; k < STRIPS / 2; ++k) {
-      unsigned a[4];
-      weight_fragment<T>(a, scores, k);
-      products.sums(sums, a, k, values);
-    }
+    products.sums(sums, scores, values);
   }
   cp_async_wait<0>();
 

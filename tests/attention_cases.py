@@ -16,7 +16,10 @@ attention = sparsegpu.scaled_dot_product_attention
 
 
 class Case:
-    """Operands on the host, and the dense formula over them."""
+    """Operands on the host, and the dense formula over them.
+
+    Of dtype "tf32" operands are float32 with values that TF32 has: only weights are rounded.
+    """
 
     def __init__(
         self,
@@ -36,9 +39,10 @@ class Case:
     ):
         (length, keys), (width, value_width), (h, kv_heads) = lengths, widths, heads
         kv_batch = batch if kv_batch is None else kv_batch
-        self.query = random_values(rng, (*batch, h, length, width), dtype)
-        self.key = random_values(rng, (*kv_batch, kv_heads, keys, width), dtype)
-        self.value = random_values(rng, (*kv_batch, kv_heads, keys, value_width), dtype)
+        self.how = {"allow_tf32": True} if dtype == "tf32" else {}
+        self.query = self.drawn(rng, (*batch, h, length, width), dtype)
+        self.key = self.drawn(rng, (*kv_batch, kv_heads, keys, width), dtype)
+        self.value = self.drawn(rng, (*kv_batch, kv_heads, keys, value_width), dtype)
         self.shape, self.blocksize = lengths, blocksize
         self.mask = list(
             random_blocks(
@@ -52,6 +56,17 @@ class Case:
                 small_integers=duplicates,  # so that the sums are exact
             )
         )
+
+    def drawn(self, rng, shape, dtype):
+        """Return random operands; those of TF32 have as many digits as float16."""
+        if not self.how:
+            return random_values(rng, shape, dtype)
+        return random_values(rng, shape, "float16").astype(np.float32)
+
+    @property
+    def digits(self) -> str:
+        """The dtype whose tolerance results have."""
+        return "float16" if self.how else self.query.dtype.name
 
     def put_heads_inside(self) -> None:
         """Let heads lie between rows and columns in memory, as models often make them."""
@@ -169,7 +184,7 @@ class Case:
         operands = self.on(engine, strides)
         with engine.runs(*([kernel] if isinstance(kernel, str) else kernel)):
             out, lse = attention(
-                *operands, return_lse=True, config=config, **on_engine(engine, keywords)
+                *operands, return_lse=True, config=config, **self.how, **on_engine(engine, keywords)
             )
         expected, expected_lse = self.expected(**keywords)
         assert out.dtype == self.query.dtype
@@ -178,10 +193,13 @@ class Case:
         slopes = keywords.get("slopes")
         far = 0.0 if slopes is None else max(self.shape) * np.abs(slopes).max()
         rounded = 2 * far * np.finfo(lse.dtype).eps
-        for found, exact in ((out, expected), (lse, expected_lse)):
+        for found, exact, digits in (
+            (out, expected, self.digits),
             # Operands are exact in float64: the lse of 16-bit operands is as good as float32's.
-            tolerance = ATTENTION_TOLERANCE[found.dtype.name]
-            assert_attention_close(found, exact, share=1 + rounded / tolerance)
+            (lse, expected_lse, lse.dtype.name),
+        ):
+            tolerance, own = ATTENTION_TOLERANCE[digits], ATTENTION_TOLERANCE[found.dtype.name]
+            assert_attention_close(found, exact, share=(tolerance + rounded) / own)
 
 
 def heads_inside(array: np.ndarray) -> np.ndarray:

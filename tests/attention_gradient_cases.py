@@ -6,7 +6,7 @@ import numpy as np
 
 import sparsegpu
 from attention_cases import Case, attention, heads_inside, on_engine, survivors
-from sparsegpu.testing import assert_gradient_close, random_values, to_host
+from sparsegpu.testing import assert_gradient_close, to_host
 
 backward = sparsegpu.scaled_dot_product_attention_backward
 
@@ -16,10 +16,9 @@ class GradientCase(Case):
 
     def __init__(self, rng, **how):
         super().__init__(rng, **how)
-        dtype = self.query.dtype
         heads = np.broadcast_shapes(self.query.shape[:-3], self.key.shape[:-3])
         rows = (*heads, *self.query.shape[-3:-1])
-        self.grad = random_values(rng, (*rows, self.value.shape[-1]), dtype)
+        self.grad = self.drawn(rng, (*rows, self.value.shape[-1]), self.query.dtype)
         self.grad_lse = self.of_heads(rng, rows)
 
     def put_heads_inside(self) -> None:
@@ -106,7 +105,8 @@ class GradientCase(Case):
         forward = {name: value for name, value in keywords.items() if name != "grad_lse"}
         operands = self.forward(engine, **on_engine(engine, forward))
         with engine.runs("bsr_attention_backward"):
-            found = backward(*operands, mask_gradient=True, **on_engine(engine, keywords))
+            more = self.how | on_engine(engine, keywords)
+            found = backward(*operands, mask_gradient=True, **more)
         self.compare(found, **keywords)
 
     def compare(self, found, **keywords):
@@ -114,14 +114,14 @@ class GradientCase(Case):
         for name in ("query", "key", "value"):
             gradient, operand = getattr(found, name), getattr(self, name)
             assert gradient.dtype == operand.dtype
-            assert_gradient_close(gradient, exact[name], sizes[name], operand.dtype)
+            assert_gradient_close(gradient, exact[name], sizes[name], self.digits)
         if found.mask is not None:
             assert found.mask.dtype == np.float32
             dense = to_host(found.mask.toarray())
-            assert_gradient_close(dense, exact["mask"], sizes["mask"], self.query.dtype)
+            assert_gradient_close(dense, exact["mask"], sizes["mask"], self.digits)
         if keywords.get("sinks") is not None:
             assert found.sinks.dtype == keywords["sinks"].dtype
-            assert_gradient_close(found.sinks, exact["sinks"], sizes["sinks"], self.query.dtype)
+            assert_gradient_close(found.sinks, exact["sinks"], sizes["sinks"], self.digits)
         else:
             assert found.sinks is None
 

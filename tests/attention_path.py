@@ -31,15 +31,22 @@ SHAPES = [
 
 def facts(dtype, blocksize, widths, **more):
     """Return what a tile is chosen by."""
-    given = {"out_dtype": np.dtype(dtype), "mask_dtype": np.dtype(bool), **more}
+    operands = np.dtype("float32" if dtype == "tf32" else dtype)
+    given = {"out_dtype": operands, "mask_dtype": np.dtype(bool), **more}
     features, value_features = widths
     return AttentionFacts(
-        dtype=np.dtype(dtype),
+        dtype=operands,
+        allow_tf32=dtype == "tf32",
         blocksize=blocksize,
         features=features,
         value_features=value_features,
         **given,
     )
+
+
+def mask_dtypes(dtype):
+    """Return the dtypes of masks that are added to scores of operands of a dtype."""
+    return dict.fromkeys(("float32", "float32" if dtype == "tf32" else dtype))
 
 
 class AttentionPath:
@@ -114,7 +121,7 @@ class AttentionPath:
             self.check(engine, rng, *self.SHAPES[0], **keywords)
 
     def test_masks_that_are_added(self, engine, rng):
-        for mask in ("float32", self.DTYPES[0]):
+        for mask in mask_dtypes(self.DTYPES[0]):
             for shape in self.SHAPES[:3]:
                 self.check(engine, rng, *shape, case={"mask_dtype": mask}, is_causal=True)
 
@@ -151,11 +158,12 @@ class AttentionPath:
         case.value[..., 7::bk, 2] = np.inf
         expected, _ = case.expected()
         with engine.runs(self.SOURCE):
-            out = attention(*case.on(engine), config={"path": self.NAME})
+            out = attention(*case.on(engine), config={"path": self.NAME}, **case.how)
         out = engine.host(out)
         infinite = np.isinf(expected)
         np.testing.assert_array_equal(np.isinf(out), infinite)
-        assert_attention_close(np.where(infinite, 0, out), np.where(infinite, 0, expected))
+        finite = np.where(infinite, 0, out).astype(case.digits)
+        assert_attention_close(finite, np.where(infinite, 0, expected))
 
     def test_a_key_far_above_the_others(self, engine, rng):
         sizes = {"lengths": (128, 128), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
@@ -170,7 +178,7 @@ class AttentionPath:
         for dtype in self.OUTPUTS:
             out = engine.xp.full((1, 64, 128), np.nan, dtype).swapaxes(-1, -2)
             with engine.runs(self.SOURCE):
-                got = attention(*case.on(engine), out=out, config={"path": self.NAME})
+                got = attention(*case.on(engine), out=out, config={"path": self.NAME}, **case.how)
             assert got is out
             known_to = np.float64 if dtype == "float64" else np.float16
             assert_attention_close(got.astype(known_to), case.expected()[0])

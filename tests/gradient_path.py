@@ -4,6 +4,7 @@ import numpy as np
 
 from attention_cases import on_engine
 from attention_gradient_cases import GradientCase, backward
+from attention_path import mask_dtypes
 from sparsegpu.testing import to_host
 
 
@@ -55,12 +56,11 @@ class GradientPath:
         forward = {name: value for name, value in keywords.items() if name != "grad_lse"}
         operands = made.forward(engine, **on_engine(engine, forward))
         with engine.runs(self.SOURCE):
-            found = backward(
-                *operands, mask_gradient=True, config=config, **on_engine(engine, keywords)
-            )
+            more = made.how | on_engine(engine, keywords)
+            found = backward(*operands, mask_gradient=True, config=config, **more)
         made.key, made.value = clean
         made.compare(found, **keywords)
-        return operands, found
+        return operands, made.how, found
 
     def pytest_generate_tests(self, metafunc):
         if "dtype" in metafunc.fixturenames:
@@ -95,7 +95,7 @@ class GradientPath:
             self.check(engine, rng, ((64, 64), (3, 4), (64, 64)), **keywords)
 
     def test_masks(self, engine, rng):
-        for mask in ("float32", self.DTYPES[0]):
+        for mask in mask_dtypes(self.DTYPES[0]):
             self.check(engine, rng, self.MASKED, case={"mask_dtype": mask})
         for batch in ((4,), (2, 1), (2, 4)):
             self.check(engine, rng, self.MASKED, case={"mask_batch": batch})
@@ -110,9 +110,9 @@ class GradientPath:
             self.check(engine, rng, shape, poison=True)
 
     def test_the_same_bits_every_run(self, engine, rng):
-        operands, found = self.check(engine, rng, self.SHAPES[0])
+        operands, how, found = self.check(engine, rng, self.SHAPES[0])
         for _ in range(3):
             with engine.runs(self.SOURCE):
-                again = backward(*operands, config={"path": self.NAME})
+                again = backward(*operands, config={"path": self.NAME}, **how)
             for first, second in zip(found[:3], again[:3], strict=True):
                 np.testing.assert_array_equal(to_host(first), to_host(second))

@@ -31,6 +31,8 @@ CASES = {
         # With such a scale the maximum rises by whole units.
         ({}, "bfloat16", "bool", (16, 16), (9, 11), (64, 64), {"scale": 1.0}),
         ({"tile_k": 16}, "float16", "float32", (20, 12), (5, 4), (40, 72), {"is_causal": True}),
+        ({}, "tf32", "bool", (16, 16), (9, 11), (64, 128), {"scale": 1.0}),
+        ({"tile_k": 16}, "tf32", "float32", (20, 12), (5, 4), (36, 76), {"is_causal": True}),
     ],
     "wgmma": [
         ({"stages": 2}, "float16", "bool", (256, 64), (1, 5), (64, 64), {"is_causal": True}),
@@ -105,6 +107,12 @@ GRADIENTS = [
         {"path": "mma"},
         "float16",
         {"blocksize": (20, 12), "lengths": (100, 48), "widths": (40, 72), "heads": (2, 1)},
+        {"is_causal": True},
+    ),
+    (
+        {"path": "mma"},
+        "tf32",
+        {"blocksize": (20, 12), "lengths": (100, 48), "widths": (36, 60), "heads": (2, 1)},
         {"is_causal": True},
     ),
     (  # the last strip of a block has rows that the mask does not have
@@ -394,7 +402,8 @@ def test_gradients_on_tensor_cores(directory, rng, case):
         grad_lse = case.of_heads(rng, case.grad.shape[:-1])
         with emulated_attention(directory) as launched:
             operands = case.forward(_Host(), **keywords)
-            found = backward(*operands, grad_lse=grad_lse, config=config, **keywords)
+            how = case.how | keywords
+            found = backward(*operands, grad_lse=grad_lse, config=config, **how)
         assert launched[kernel] == 2
         case.key, case.value = clean
         case.compare(found, grad_lse=grad_lse, **keywords)

@@ -117,10 +117,8 @@ __device__ __forceinline__ unsigned store_gradient(E* to, const View& gradient, 
       const int column = 8 * n + lane % 4 * 2;
       const float x = sums[4 * n + 2 * r], y = sums[4 * n + 2 * r + 1];
       finite &= fabsf(x) < -minus_infinity<float>() && fabsf(y) < -minus_infinity<float>();
-      const E pair[2] = {round_to<E>(x * scale), round_to<E>(y * scale)};
-      unsigned word;
-      memcpy(&word, pair, 4);
-      if (here && column < columns) *reinterpret_cast<unsigned*>(line + column) = word;
+      const Neighbours<E> pair = {round_to<E>(x * scale), round_to<E>(y * scale)};
+      if (here && column < columns) *reinterpret_cast<Neighbours<E>*>(line + column) = pair;
     }
     const unsigned lanes = __ballot_sync(~0u, here && !finite);
 #pragma unroll

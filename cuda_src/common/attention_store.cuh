@@ -39,12 +39,12 @@ __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bo
   if (!here) return;
 #pragma unroll
   for (int n = 0; n < N / 4; ++n) {
-    if constexpr (sizeof(Out) == 8) {
+    if constexpr (sizeof(Out) >= 4) {
       if (vectors) {
         const A* const x = &sums[4 * n + 2 * r];
         if (8 * n < columns)
-          *reinterpret_cast<double2*>(row + 8 * n + 2 * t) =
-              make_double2(x[0] * share, x[1] * share);
+          *reinterpret_cast<Neighbours<Out>*>(row + 8 * n + 2 * t) = {round_to<Out>(x[0] * share),
+                                                                      round_to<Out>(x[1] * share)};
         continue;
       }
     }

@@ -4,8 +4,15 @@
 
 #include "common/tile_mask.cuh"
 #include "common/online_softmax.cuh"
+#include "ptx/mma.cuh"
 
 namespace sparsegpu {
+
+// Two neighbouring elements of a row, which are stored at once.
+template <typename E>
+struct alignas(2 * sizeof(E)) Neighbours {
+  E first, second;
+};
 
 // The two rows of a tile that a lane has: g and g + 8 of the warp's.
 template <typename Tile>
@@ -132,15 +139,21 @@ __device__ __forceinline__ void drop_weights(A (&weights)[N], int first_strip, i
   }
 }
 
-// The left operand of the second product, for sixteen keys: weights 8 k .. 8 k + 7.
+// The left operand of the second product, for the keys of one mma: weights 8 k .. 8 k + 7 of
+// sixteen keys, 4 k .. 4 k + 3 of eight (TF32). A lane has the weights of keys 2t and 2t + 1 of
+// eight: as TF32 they stand for terms t and t + 4, as AddedRows::add reads the values.
 template <typename E, int N>
 __device__ __forceinline__ void weight_fragment(unsigned (&a)[4], const float (&weights)[N],
                                                 int k) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const E pair[2] = {round_to<E>(weights[8 * k + 2 * i]),
-                       round_to<E>(weights[8 * k + 2 * i + 1])};
-    memcpy(&a[i], pair, 4);
+    if constexpr (sizeof(E) == 4) {
+      a[i] = to_tf32(weights[4 * k + i % 2 * 2 + i / 2]);
+    } else {
+      const E pair[2] = {round_to<E>(weights[8 * k + 2 * i]),
+                         round_to<E>(weights[8 * k + 2 * i + 1])};
+      memcpy(&a[i], pair, 4);
+    }
   }
 }
 

@@ -9,20 +9,24 @@
 
 namespace sparsegpu {
 
-// Rows of COLUMNS elements in shared memory, in panels.
-template <int LINES, int COLUMNS>
+// Rows of COLUMNS elements E in shared memory, in panels.
+template <typename E, int LINES, int COLUMNS>
 struct Panels {
-  static constexpr int PANEL = COLUMNS % 64 == 0 ? 64 : 32;
-  static constexpr int BYTES = LINES * COLUMNS * 2;
+  typedef E Element;
+  static constexpr int SIZE = sizeof(E);
+  static constexpr int PITCH = COLUMNS * SIZE % 128 == 0 ? 128 : 64;  // bytes of a panel's row
+  static constexpr int PANEL = PITCH / SIZE;
+  static constexpr int BYTES = LINES * COLUMNS * SIZE;
   static constexpr int LENGTH = LINES, WIDTH = COLUMNS;
   static __device__ __forceinline__ unsigned address(unsigned base, int line, int column) {
-    return swizzled_address<2 * PANEL>(base + column / PANEL * (LINES * PANEL * 2), line,
-                                       column % PANEL * 2);
+    return swizzled_address<PITCH>(base + column / PANEL * (LINES * PITCH), line,
+                                   column % PANEL * SIZE);
   }
-  // The address that is `lines` (a multiple of 8) and `columns` (of 16) further on than that of a
-  // line below 8 and a column below 16, or lines and columns that are such multiples besides.
+  // The address that is `lines` (a multiple of 8) and `columns` (of 32 bytes) further on than that
+  // of a line below 8 and a column below 32 bytes, or lines and columns that are such multiples
+  // besides.
   static __device__ __forceinline__ unsigned advance(unsigned from, int lines, int columns) {
-    return (from ^ columns % PANEL * 2) + (columns / PANEL * LINES + lines) * (PANEL * 2);
+    return (from ^ columns % PANEL * SIZE) + (columns / PANEL * LINES + lines) * PITCH;
   }
 };
 
@@ -111,10 +115,10 @@ struct StripReader {
 // there are `columns`.
 template <typename PANELS, int THREADS, typename Line>
 __device__ __forceinline__ void copy_lines(unsigned to, int columns, Line line) {
-  constexpr int LINES = PANELS::LENGTH, COLUMNS = PANELS::WIDTH;
-  constexpr int PANEL = PANELS::PANEL, ACROSS = PANEL / 8, DOWN = THREADS / ACROSS;
+  constexpr int LINES = PANELS::LENGTH, COLUMNS = PANELS::WIDTH, PANEL = PANELS::PANEL;
+  constexpr int ACROSS = PANELS::PITCH / 16, DOWN = THREADS / ACROSS;
   static_assert(DOWN % 8 == 0, "as PANELS::advance goes");
-  const int first = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * 8;
+  const int first = threadIdx.x / ACROSS, column = threadIdx.x % ACROSS * (16 / PANELS::SIZE);
   const unsigned lane = to + PANELS::address(0, first, column);
 #pragma unroll
   for (int i = 0; i < LINES; i += DOWN) {

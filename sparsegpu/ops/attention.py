@@ -81,8 +81,8 @@ def scaled_dot_product_attention(
     out : array (*B, H, L, Ev), optional
         Any strides; float16, bfloat16 and float32 interchangeably, float64 for float64 operands.
     allow_tf32 : bool
-        Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
-        so yet).
+        Let float32 operands, and the weights, be rounded to TF32 where tensor cores then multiply
+        them.
     config : dict, optional
         ``{"path": name, field: value, ...}``: the kernel path to use on the GPU, and fields of its
         tile (docs/paths.md lists them). By default what `tune` has found for similar calls, else

@@ -78,8 +78,8 @@ def scaled_dot_product_attention_backward(
     mask_gradient : bool
         Compute the gradient of what the mask adds to the scores, too.
     allow_tf32 : bool
-        Let float32 operands be rounded to TF32 where tensor cores then multiply them (no path does
-        so yet).
+        Let float32 operands be rounded to TF32 where tensor cores then multiply them. The gradient
+        of the mask stays in float32.
     config : dict, optional
         ``{"path": name, field: value, ...}``: the kernel path of the first three gradients on the
         GPU, and fields of its tile (docs/paths.md lists them). No effect on the CPU.
@@ -230,6 +230,7 @@ def scaled_dot_product_attention_backward(
             grad_lse,
             score,
             sinks,
+            allow_tf32=bool(allow_tf32),
             config=config,
         )
         if width and value_width and mask_data is mask.data:

@@ -62,12 +62,12 @@ def on_host(operands: Operands) -> bool:
     return common_namespace("tune", **arrays, key=key, value=value) is np
 
 
-def call_of(operands: Operands) -> Callable[..., Any]:
+def call_of(operands: Operands, allow_tf32: bool) -> Callable[..., Any]:
     """Return the call that is measured."""
-    return partial(scaled_dot_product_attention, *operands)
+    return partial(scaled_dot_product_attention, *operands, allow_tf32=allow_tf32)
 
 
-def kind_of(operands: Operands, out: Any) -> Kind:
+def kind_of(operands: Operands, out: Any, allow_tf32: bool) -> Kind:
     """Return the kind of attention that these operands are."""
     from ..engines.cuda.paths._attention import attention_of
     from ..engines.cuda.paths._tuned import attention_kind
@@ -76,9 +76,12 @@ def kind_of(operands: Operands, out: Any) -> Kind:
     pattern, data = mask_operand("tune", mask).canonical("tune")
     shape = query.shape[-2], key.shape[-2]
     score = Score(out.shape[:-2], shape, 1 / sqrt(max(query.shape[-1], 1)))
-    return attention_kind(attention_of(out, None, query, key, value, pattern, data, score, None))
+    arrays = out, None, query, key, value
+    return attention_kind(attention_of(*arrays, pattern, data, score, None, allow_tf32))
 
 
-def bound(out: Any, dtype: np.dtype) -> Any:
+def bound(out: Any, kind: Kind) -> Any:
     """Return how far two correct results may be apart: twice the tolerance, elementwise."""
-    return 2 * ATTENTION_TOLERANCE[dtype.name] * (1 + abs(out))
+    name = kind.family.dtype
+    # TF32 has as many digits as float16.
+    return 2 * ATTENTION_TOLERANCE["float16" if name == "tf32" else name] * (1 + abs(out))

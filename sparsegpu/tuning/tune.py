@@ -153,7 +153,7 @@ def tune(
             bsr, dense = random_sampled(*drawn)
         return _tuned_sampled(*sampled_operands(bsr, dense), allow_tf32, progress)
     if op == attention.OP:
-        return _tune_attention(bsr, dense, drawn, progress)
+        return _tune_attention(bsr, dense, drawn, allow_tf32, progress)
     if drawn is not None:
         bsr, dense = _random_operands(op, drawn)
     elif not isinstance(bsr, bsr_array):
@@ -230,12 +230,14 @@ def _fastest(
     return _searched(kind, _measured(call, out, expected, bound, kind, few), progress)
 
 
-def _tune_attention(mask: Any, dense: Any, drawn: Random | None, progress: bool) -> Config:
+def _tune_attention(
+    mask: Any, dense: Any, drawn: Random | None, allow_tf32: bool, progress: bool
+) -> Config:
     if drawn is None:
         operands = attention.given_operands(mask, dense)
     else:
         operands = attention.random_operands(*drawn)
-    call = attention.call_of(operands)
+    call = attention.call_of(operands, allow_tf32)
     if attention.on_host(operands):
         call()
         return {}
@@ -244,9 +246,9 @@ def _tune_attention(mask: Any, dense: Any, drawn: Random | None, progress: bool)
         out = call(config=MODEL)
         if not out.size or not query.shape[-1] or not pattern.nnzb:
             raise bad_value("tune", "shape", "an attention that attends to something", out.shape)
-        kind = attention.kind_of(operands, out)
+        kind = attention.kind_of(operands, out, allow_tf32)
         expected = out.astype(np.promote_types(out.dtype, np.float32))
-        measure = _measured(call, out, expected, attention.bound(expected, query.dtype), kind)
+        measure = _measured(call, out, expected, attention.bound(expected, kind), kind)
         return _searched(kind, measure, progress)
 
 

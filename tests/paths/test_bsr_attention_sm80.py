@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import sparsegpu
 from attention_path import SHAPES, AttentionPath, SplitKv, facts
 from sparsegpu.engines.cuda.paths import bsr_attention_sm80
 from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
@@ -19,8 +20,37 @@ class TestPath(AttentionPath, SplitKv):
     FIELDS = [{"tile_q": 128, "tile_k": 32}, {"tile_k": 16, "blocks": 3}]
 
 
+class TestTf32(AttentionPath, SplitKv):
+    NAME, SOURCE, MODULE = "mma", "bsr_attention_sm80", bsr_attention_sm80
+    DTYPES = ("tf32",)
+    SHAPES = [
+        *SHAPES,
+        ((8, 8), (17, 9), (64, 64)),
+        ((20, 12), (7, 6), (36, 76)),
+        ((9, 33), (7, 3), (128, 256)),
+    ]
+    FIELDS = [{"tile_q": 128}, {"tile_k": 16, "blocks": 2}, {"tile_k": 64}]
+    OUTPUTS = ("bfloat16", "float16", "float32")
+
+
+def test_operands_are_rounded_to_tf32(engine, rng):
+    """Rounded, not cut off: products by 1 of numbers half-way between two of TF32."""
+    key = np.zeros((1, 64, 32), np.float32)
+    query = key.copy()
+    value = np.full((1, 64, 32), 1 + 2.0**-11, np.float32)
+    whole = np.ones((1, 64, 64), bool), np.zeros(1, np.int32), np.array([0, 1], np.int32)
+    q, k, v = (engine.array(a) for a in (query, key, value))
+    with engine.runs("bsr_attention_sm80"):
+        out = sparsegpu.scaled_dot_product_attention(
+            q, k, v, engine.bsr(whole), allow_tf32=True, config={"path": "mma"}
+        )
+    assert (engine.host(out) == (1 + 2.0**-10 if engine.on_gpu else value[0, 0, 0])).all()
+
+
 def test_what_it_does_not_take():
     tile = bsr_attention_sm80.tile
+    assert tile(facts("float32", (64, 64), (64, 64)), Fields()) is None
+    assert tile(facts("tf32", (64, 64), (136, 64)), Fields()) is None
     assert tile(facts("float16", (7, 64), (64, 64)), Fields()) is None
     assert tile(facts("float16", (64, 64), (264, 64)), Fields()) is None
     assert tile(facts("float16", (64, 64), (20, 64)), Fields()) is None

@@ -30,6 +30,7 @@ def attention_backward(
     score: Score,
     sinks: np.ndarray | None,
     *,
+    allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> None:
     """Write the gradients of query, key, value, mask and sinks; None is not wanted.
@@ -38,7 +39,7 @@ def attention_backward(
     rows of the pattern, those of key and value its block columns, each strip computing its weights
     again from lse. A strip adds up all heads that read its matrix before it writes.
     """
-    del config  # it chooses among kernels
+    del allow_tf32, config  # they choose among kernels
     call = _Call(grad, query, key, value, pattern, mask_data, lse, score)
     call.delta = delta_of(grad, out, grad_lse, lse.dtype)
     of_query, of_key, of_value, of_mask, of_sinks = gradients

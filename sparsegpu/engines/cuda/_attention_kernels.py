@@ -35,7 +35,7 @@ ATTENTION_SHARED = (
     KernelSource(
         "bsr_attention_splits",
         (),
-        HALVES,
+        (*HALVES, "float32"),
         variants=tuple(
             {"OUT": out, "BM": bm, "TILE_Q": tile_q, "VALUE_FEATURES": features}
             for out, bm, tile_q, features in (

@@ -39,7 +39,9 @@ def attention(
     paths._fields.ConfigError
         A ``config`` that these operands cannot have.
     """
-    product = attention_of(out, lse, query, key, value, pattern, mask_data, score, sinks)
+    product = attention_of(
+        out, lse, query, key, value, pattern, mask_data, score, sinks, allow_tf32
+    )
     function = "scaled_dot_product_attention"
     if config:
         works = works_of(ATTENTION, product, config, function)

@@ -35,6 +35,7 @@ def attention_backward(
     score: Score,
     sinks: Any,
     *,
+    allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> None:
     """Write the gradients of query, key, value, mask and sinks; None is not wanted.
@@ -50,7 +51,18 @@ def attention_backward(
     """
     *of_rows, of_mask, of_sinks = gradients
     product = backward_of(
-        tuple(of_rows), grad, query, key, value, pattern, mask_data, out, lse, grad_lse, score
+        tuple(of_rows),
+        grad,
+        query,
+        key,
+        value,
+        pattern,
+        mask_data,
+        out,
+        lse,
+        grad_lse,
+        score,
+        allow_tf32,
     )
     function = "scaled_dot_product_attention_backward"
     works = [*works_of(ATTENTION_BACKWARD, product, config, function)]

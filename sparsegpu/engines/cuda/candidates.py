@@ -71,8 +71,6 @@ def facts_of(kind: Kind) -> Any:
         "capability": capability_of(arch),
         "shared_memory": 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
     }
-    if op == "scaled_dot_product_attention":
-        return AttentionFacts.of_layout(layout, dtype_of(name), (bm, bk), **device)
     if op == "bsr_spgemm":
         return SpgemmFacts(
             dtype=dtype_of(name),
@@ -84,6 +82,9 @@ def facts_of(kind: Kind) -> Any:
     if op == "scatter_mm":
         return ScatterFacts(form=layout, dtype=dtype_of(name), blocksize=(bm, bk), columns=n)
     dtype, density = dtype_of("float32" if name == "tf32" else name), 2 ** (kind.bucket / 2)
+    tf32 = name == "tf32"
+    if op == "scaled_dot_product_attention":
+        return AttentionFacts.of_layout(layout, dtype, (bm, bk), allow_tf32=tf32, **device)
     if op == "sampled_addmm":
         mat1, mat2 = layout.split()
         return SampledFacts(
@@ -93,7 +94,7 @@ def facts_of(kind: Kind) -> Any:
             row_blocks=density * n / bk,
             mat1=mat1,
             mat2=mat2,
-            allow_tf32=name == "tf32",
+            allow_tf32=tf32,
             multiprocessors=_PROCESSORS,
             **device,
         )
@@ -106,7 +107,7 @@ def facts_of(kind: Kind) -> Any:
         layout=layout,
         dense_by_column=layout == "columns",
         transposed=op == "dense_bsr_matmul",
-        allow_tf32=name == "tf32",
+        allow_tf32=tf32,
         multiprocessors=_PROCESSORS,
         **device,
         rows=rows // bm,

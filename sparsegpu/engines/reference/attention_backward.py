@@ -27,6 +27,7 @@ def attention_backward(
     score: Score,
     sinks: np.ndarray | None,
     *,
+    allow_tf32: bool = False,
     config: dict[str, Any] | None = None,
 ) -> None:
     """Write the gradients of query, key, value, mask and sinks; None is not wanted.
@@ -42,7 +43,7 @@ def attention_backward(
     each summed over what its operand broadcasts over. Arguments as in `attention.attention`;
     grad and out are (*B, H, L, Ev), lse and grad_lse (*B, H, L).
     """
-    del config  # it chooses among kernels
+    del allow_tf32, config  # they choose among kernels
     heads, (bm, bk) = score.heads, pattern.blocksize
     query, key, value = over_heads(heads, query, key, value)
     dquery, dkey, dvalue = (np.zeros(a.shape, lse.dtype) for a in (query, key, value))

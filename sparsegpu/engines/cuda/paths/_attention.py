@@ -39,6 +39,7 @@ class AttentionFacts:
         Normalisers have a logit more.
     group : int
         Neighbouring heads that read the same keys, values and mask.
+    allow_tf32 : bool
     capability : (int, int)
     shared_memory : int
         Bytes that a thread block may have.
@@ -57,8 +58,14 @@ class AttentionFacts:
     sinks: bool = False
     dropout: bool = False
     group: int = 1
+    allow_tf32: bool = False
     capability: tuple[int, int] = (9, 0)
     shared_memory: int = 227 * 1024
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether tensor cores may multiply the dtype, float32 as TF32."""
+        return self.dtype.name != "float32" or self.allow_tf32
 
     def layout(self) -> str:
         """Return in words what the configurations of `tune` differ by, besides dtype and block.
@@ -116,6 +123,7 @@ class Attention:
         Of the pattern.
     mask_data, masks : array (*B, nnzb, bm, bk) or BlockBits, and blocks, or their codes, as rows
     score : Score
+    allow_tf32 : bool
     batch : tuple of int
         The heads, as the views of a launch number them.
     """
@@ -133,6 +141,7 @@ class Attention:
     score: Score
     slopes: Any
     sinks: Any
+    allow_tf32: bool
     batch: tuple[int, ...]
 
     @property
@@ -171,6 +180,7 @@ class Attention:
             sinks=self.sinks is not None,
             dropout=score.dropout_p > 0,
             group=self.group,
+            allow_tf32=self.allow_tf32,
             capability=capability,
             shared_memory=shared_memory,
         )
@@ -186,6 +196,7 @@ def attention_of(
     mask_data: Any,
     score: Score,
     sinks: Any,
+    allow_tf32: bool = False,
 ) -> Attention:
     """Describe the arguments of the engine's ``attention``."""
     heads, kv_heads = out.shape[-3], key.shape[-3]
@@ -216,6 +227,7 @@ def attention_of(
         score=score,
         slopes=slopes,
         sinks=sinks,
+        allow_tf32=allow_tf32,
         batch=batch,
     )
 
@@ -255,6 +267,7 @@ def examples(
             features=e,
             value_features=ev,
             **{**score, "folded": folded},
+            allow_tf32=True,
             capability=capability,
             shared_memory=(99 if capability in {(8, 6), (8, 9), (12, 0)} else 163) * 1024
             if capability != (9, 0)

@@ -41,6 +41,7 @@ class AttentionBackward:
         The same, counted through the batch.
     mask_data : array (*B, nnzb, bm, bk) or BlockBits
     score : Score
+    allow_tf32 : bool
     """
 
     arrays: dict[str, Any]
@@ -51,6 +52,7 @@ class AttentionBackward:
     order: Any
     mask_data: Any
     score: Score
+    allow_tf32: bool
 
     @property
     def dtype(self) -> np.dtype:
@@ -72,6 +74,7 @@ class AttentionBackward:
             softcap=self.score.softcap is not None,
             slopes=self.score.slopes is not None,
             dropout=self.score.dropout_p > 0,
+            allow_tf32=self.allow_tf32,
             capability=capability,
             shared_memory=shared_memory,
         )
@@ -96,6 +99,7 @@ def backward_of(
     lse: Any,
     grad_lse: Any,
     score: Score,
+    allow_tf32: bool,
 ) -> AttentionBackward:
     """Describe the arguments of the engine's ``attention_backward``."""
     transposed, order = transpose_pattern(pattern)
@@ -114,7 +118,9 @@ def backward_of(
     }
     named = dict(zip(("query", "key", "value"), gradients))
     origins = _blocks_of_transpose(pattern)
-    return AttentionBackward(arrays, named, pattern, transposed, origins, order, mask_data, score)
+    return AttentionBackward(
+        arrays, named, pattern, transposed, origins, order, mask_data, score, allow_tf32
+    )
 
 
 def _blocks_of_transpose(pattern: Pattern) -> Any:

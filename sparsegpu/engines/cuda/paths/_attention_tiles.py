@@ -70,11 +70,13 @@ def serves(p: Attention) -> bool:
 def widths_for_mma(f: AttentionFacts, most: int, *, least_rows: int = 8) -> tuple[int, int] | None:
     """Return both widths in whole panels of 32, None for what ``mma`` kernels do not take.
 
-    They take blocks of 8 columns and more, and at most ``most`` features, which are copied eight at
-    once.
+    They take blocks of 8 columns and more, and at most ``most`` features, which are copied 16 bytes
+    at once.
     """
     (bm, bk), widths = f.blocksize, (f.features, f.value_features)
-    if bm < least_rows or bk < 8 or max(widths) > most or any(n % 8 for n in widths):
+    if not f.tensor_cores or bm < least_rows or bk < 8 or max(widths) > most:
+        return None
+    if any(n * f.dtype.itemsize % 16 for n in widths):
         return None
     features, value_features = (round_up(n, 32) for n in widths)
     return features, value_features

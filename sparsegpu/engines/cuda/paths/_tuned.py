@@ -64,7 +64,7 @@ def attention_kind(p: Attention) -> Kind:
         Family(
             "scaled_dot_product_attention",
             architecture(),
-            facts.dtype.name,
+            _name(facts.dtype, facts.allow_tf32),
             facts.blocksize,
             facts.layout(),
         ),

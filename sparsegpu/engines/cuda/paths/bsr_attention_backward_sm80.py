@@ -1,9 +1,9 @@
 """Attention's gradients on tensor cores from 8.0 on (``bsr_attention_backward_sm80.cu``).
 
 A launch for the gradient of query, which walks the pattern, and one for those of key and value,
-which walks its transpose. bfloat16 and float16; blocks of 8 rows and columns or more; up to 128
-columns of query, key and value (64 with dropout and a mask that is added), multiples of 8 in rows
-that are aligned to 16 bytes.
+which walks its transpose. 16-bit floats and TF32; blocks of 8 rows and columns or more; up to 128
+columns of query, key and value (64 of TF32, and with dropout and a mask that is added), in rows of
+whole vectors of 16 bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ._fields import Fields
 
 NAME = "mma"
 SOURCES = ("bsr_attention_backward_sm80",)
-DTYPES, ARCHS = HALVES, PORTABLE
+DTYPES, ARCHS = (*HALVES, "float32"), PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = {**INDICES, "GRADIENT": ("query", "key")}
 
@@ -38,7 +38,8 @@ facts, examples, pays = AttentionBackward.facts, _attention.examples, always
 serves = serves_backward
 
 _MOST_FEATURES = 128
-_MOST_WITH_BOTH = 64  # columns, with dropout and a mask that is added: for want of registers
+# For want of registers: of TF32, and with dropout and a mask that is added.
+_MOST_OF_MANY_REGISTERS = 64
 _STAGES = 2
 _STATIC = 4096  # shared memory besides the tiles, at most
 
@@ -63,12 +64,14 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     if widths is None:
         return None
     features, value_features = widths
-    if f.dropout and f.mask_dtype.kind != "b" and max(widths) > _MOST_WITH_BOTH:
+    many_registers = f.dtype.itemsize == 4 or (f.dropout and f.mask_dtype.kind != "b")
+    if many_registers and max(widths) > _MOST_OF_MANY_REGISTERS:
         return None
     tile_own = fields.pick("tile_own", 64, (64, 128))
 
     def shared_memory(tile_other: int) -> int:
-        return 2 * (tile_own + _STAGES * tile_other) * (features + value_features)
+        rows = tile_own + _STAGES * tile_other
+        return f.dtype.itemsize * rows * (features + value_features)
 
     fitting = [n for n in (16, 32, 64) if shared_memory(n) + _STATIC <= f.shared_memory]
     if not fitting:
