@@ -21,12 +21,13 @@
 #include "common/attention_row.cuh"
 #include "common/ceil_div.cuh"
 #include "common/normalizer.cuh"
+#include "common/padded_rows.cuh"
 #include "common/strip_ring.cuh"
 
 using namespace sparsegpu;
 
 constexpr int ACROSS = 16, DOWN = 8, THREADS = ACROSS * DOWN;
-constexpr int PIECE = 16 / sizeof(T);  // elements of a vector
+constexpr int PIECE = Vector<T>::SIZE;
 constexpr int ROWS = 32 / sizeof(T), KEYS = TILE_K / ACROSS;
 constexpr int TILE_Q = DOWN * ROWS, STRIPS = TILE_K / 8;
 constexpr int PANEL = ACROSS * PIECE, PANELS = VALUE_FEATURES / PANEL;
@@ -38,36 +39,9 @@ typedef StripRing<INDEX, STRIPS, Tile::ROWS> Ring;
 static_assert(STRIPS * Tile::ROWS <= THREADS, "a thread for each strip and block row");
 static_assert(FEATURES % PIECE == 0 && VALUE_FEATURES % PANEL == 0, "whole vectors and panels");
 
-struct alignas(16) Vector {
-  T at[PIECE];
-};
-
-// Rows of COLUMNS elements in shared memory. They are a vector longer, so that the same columns of
-// neighbouring rows are in different banks.
-template <int COLUMNS>
-struct PaddedRows {
-  static constexpr int LENGTH = COLUMNS + PIECE;
-  T* at;
-
-  __device__ __forceinline__ Vector vector(int line, int column) const {
-    return *reinterpret_cast<const Vector*>(at + line * LENGTH + column);
-  }
-  // Copy `count` lines: `line(i)` says where line i lies (null: zeros), of whose columns there are
-  // `columns`, a multiple of PIECE.
-  template <typename Line>
-  __device__ __forceinline__ void copy(int count, int columns, Line line) const {
-    constexpr int VECTORS = COLUMNS / PIECE;
-    for (int i = threadIdx.x; i < count * VECTORS; i += THREADS) {
-      const int column = i % VECTORS * PIECE;
-      const T* from = line(i / VECTORS);
-      cp_async<16>(at + i / VECTORS * LENGTH + column, from + column,
-                   from != nullptr && column < columns);
-    }
-  }
-};
-typedef PaddedRows<FEATURES> KeyRows;
-typedef PaddedRows<VALUE_FEATURES> ValueRows;
-typedef PaddedRows<TILE_K> WeightRows;
+typedef PaddedRows<T, FEATURES> KeyRows;
+typedef PaddedRows<T, VALUE_FEATURES> ValueRows;
+typedef PaddedRows<T, TILE_K> WeightRows;
 constexpr int QUERIES = TILE_Q * KeyRows::LENGTH;
 constexpr int KEYS_OR_WEIGHTS = TILE_K * KeyRows::LENGTH > TILE_Q* WeightRows::LENGTH
                                     ? TILE_K * KeyRows::LENGTH
@@ -108,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   // A thread's rows behind the last one repeat it, and are not stored.
   auto row_of = [&](int i) { return min(first + i, tile.rows - 1); };
 
-  queries.copy(TILE_Q, head.features, tile.lines(head.query, head.query_row));
+  queries.copy<THREADS>(TILE_Q, head.features, tile.lines(head.query, head.query_row));
   StripReader<Strips, Ring> reader(schedule, states, tile.group);
   const int tiles = ceil_div(reader.strips, STRIPS);
   reader.begin(ring);
@@ -116,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 
   auto copy_keys = [&](int number) {
     const StripTile<Strips, Ring> strips(ring, number);
-    keys.copy(TILE_K, head.features, strips.lines(head.key, head.key_row));
-    values.copy(TILE_K, head.value_features, strips.lines(head.value, head.value_row));
+    keys.copy<THREADS>(TILE_K, head.features, strips.lines(head.key, head.key_row));
+    values.copy<THREADS>(TILE_K, head.value_features, strips.lines(head.value, head.value_row));
   };
   if (tiles > 0) copy_keys(0);
   cp_async_commit();
@@ -158,12 +132,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     if (any) {
 #pragma unroll 2
       for (int e = 0; e < FEATURES; e += PIECE) {
-        Vector k[KEYS];
+        Vector<T> k[KEYS];
 #pragma unroll
         for (int j = 0; j < KEYS; ++j) k[j] = keys.vector(x + ACROSS * j, e);
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) {
-          const Vector q = queries.vector(first + i, e);
+          const Vector<T> q = queries.vector(first + i, e);
 #pragma unroll
           for (int j = 0; j < KEYS; ++j)
 #pragma unroll
@@ -218,14 +192,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       __syncwarp();  // a row's threads are of one warp
 #pragma unroll 1
       for (int k = 0; k < TILE_K; k += PIECE) {
-        Vector weight[ROWS];
+        Vector<T> weight[ROWS];
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) weight[i] = weights.vector(first + i, k);
 #pragma unroll
         for (int c = 0; c < PIECE; ++c)
 #pragma unroll
           for (int p = 0; p < PANELS; ++p) {
-            const Vector v = values.vector(k + c, p * PANEL + x * PIECE);
+            const Vector<T> v = values.vector(k + c, p * PANEL + x * PIECE);
 #pragma unroll
             for (int i = 0; i < ROWS; ++i)
 #pragma unroll

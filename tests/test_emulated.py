@@ -101,6 +101,7 @@ PACKED = {
 }
 
 
+_SOURCES = {"mma": "sm80", "wgmma": "sm90"}
 #: Gradients: path and fields, dtype, case, keywords.
 GRADIENTS = [
     (
@@ -114,6 +115,18 @@ GRADIENTS = [
         "tf32",
         {"blocksize": (20, 12), "lengths": (100, 48), "widths": (36, 60), "heads": (2, 1)},
         {"is_causal": True},
+    ),
+    (
+        {"path": "fma"},
+        "float32",
+        {"blocksize": (20, 12), "lengths": (100, 48), "widths": (36, 76), "heads": (2, 1)},
+        {"is_causal": True, "softcap": 2.5},
+    ),
+    (
+        {"path": "fma", "tile_other": 16},
+        "float32",
+        {"blocksize": (9, 33), "lengths": (63, 99), "mask_dtype": "float32", "batch": (2,)},
+        {"dropout_p": 0.3, "seed": 7},
     ),
     (  # the last strip of a block has rows that the mask does not have
         {"path": "mma"},
@@ -388,7 +401,7 @@ def test_gradients_of_heads_with_masks_of_their_own(directory, rng, path):
 @pytest.mark.parametrize("case", GRADIENTS, ids=str)
 def test_gradients_on_tensor_cores(directory, rng, case):
     config, dtype, made, keywords = case
-    kernel = "bsr_attention_backward_" + {"mma": "sm80", "wgmma": "sm90"}[config["path"]]
+    kernel = "bsr_attention_backward_" + _SOURCES.get(config["path"], config["path"])
     case = GradientCase(rng, dtype=dtype, **{"density": 0.7, "widths": (64, 64), **made})
     if case.mask[0].dtype == bool:
         case.mask[0][::3] = True

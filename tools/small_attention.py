@@ -11,6 +11,14 @@ import sparsegpu as sg
 
 from .operands import Prepare
 
+#: What has a path for gradients.
+_GRADIENTS = {
+    ("mma", "bfloat16"),
+    ("mma", "float32"),
+    ("wgmma", "bfloat16"),
+    ("fma", "float32"),
+}
+
 
 def attention_cases() -> Iterator[tuple[str, Prepare]]:
     """Yield the cases of attention and of its gradients."""
@@ -26,6 +34,7 @@ def attention_cases() -> Iterator[tuple[str, Prepare]]:
     # The paths that take aligned rows: whole tiles and parts of them.
     for path, dtype, sizes, blocksize, fields in (
         ("mma", "bfloat16", (144, 240, 40, 56), (16, 24), {}),
+        ("mma", "float32", (144, 240, 40, 56), (16, 24), {}),
         ("wgmma", "bfloat16", (160, 224, 64, 128), (32, 32), {}),
         ("fma", "float32", (144, 240, 40, 72), (16, 24), {}),
         ("fma", "float64", (144, 240, 40, 72), (16, 24), {}),
@@ -33,15 +42,17 @@ def attention_cases() -> Iterator[tuple[str, Prepare]]:
         ("decode", "bfloat16", (6, 1600, 40, 72), (2, 16), {"piece_keys": 512}),
     ):
         how = {"blocksize": blocksize, "config": {"path": path, **fields}}
+        how["allow_tf32"] = path == "mma"
+        both = (path, dtype) in _GRADIENTS
         for kind in ("bool", "float32"):
             yield f"attention {path} {dtype} {kind}", partial(_attend, sizes, dtype, kind, **how)
-            if path in {"mma", "wgmma"}:
+            if both:
                 gradients = partial(_gradients, sizes, dtype, kind, **how)
                 yield f"attention gradients {path} {dtype} {kind}", gradients
         # Rows that are computed again; "long", so that every run has them.
         poisoned = partial(_attend, sizes, dtype, "bool", poisoned=True, **how)
         yield f"attention {path} {dtype} long, NaN that nobody sees", poisoned
-        if path in {"mma", "wgmma"}:
+        if both:
             gradients = partial(_gradients, sizes, dtype, "bool", poisoned=True, **how)
             yield f"attention gradients {path} {dtype} long, NaN that nobody sees", gradients
     for path in ("mma", "wgmma"):
@@ -61,12 +72,12 @@ def _global_tokens(path, make):
     return lambda: sg.scaled_dot_product_attention(q, k, v, mask, config=config)
 
 
-def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None, poisoned=False):
+def _attend(sizes, dtype, kind, make, *, blocksize=(16, 8), poisoned=False, **given):
     """Grouped heads, causal, dropout."""
     operands = _attended(sizes, dtype, kind, make, blocksize)
     if poisoned:
         _poison(*operands)
-    return lambda: sg.scaled_dot_product_attention(*operands, **_HOW, config=config)
+    return lambda: sg.scaled_dot_product_attention(*operands, **_HOW, **given)
 
 
 def _poison(_query, key, value, mask):
@@ -87,7 +98,7 @@ def _attended(sizes, dtype, kind, make, blocksize):
     return q, k, v, make.sparse((queries, keys), blocksize, kind, density=0.6)
 
 
-def _gradients(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None, poisoned=False):
+def _gradients(sizes, dtype, kind, make, *, blocksize=(16, 8), poisoned=False, **given):
     """All five, of scores with all that they may have."""
     q, k, v, mask = _attended(sizes, dtype, kind, make, blocksize)
     if poisoned:
@@ -100,7 +111,7 @@ def _gradients(sizes, dtype, kind, make, *, blocksize=(16, 8), config=None, pois
 
     def call():
         found = sg.scaled_dot_product_attention_backward(
-            grad, q, k, v, mask, out, lse, grad_lse=lse, mask_gradient=True, config=config, **how
+            grad, q, k, v, mask, out, lse, grad_lse=lse, mask_gradient=True, **given, **how
         )
         parts = (*found[:3], found.mask.data, found.sinks)
         return xp.concatenate([xp.ascontiguousarray(a).ravel().view(xp.uint8) for a in parts])

@@ -1,6 +1,6 @@
-// What the tensor-core kernels of attention's gradients share: operands as own and other rows, what
-// a pair of rows gives, the store of a warp's rows, and rows whose sums are not finite in plain
-// code (fragments: ptx/mma.cuh, d).
+// What the kernels of attention's gradients share: operands as own and other rows, what a pair of
+// rows gives, the store of a warp's rows (fragments: ptx/mma.cuh, d), and rows whose sums are not
+// finite in plain code.
 //
 // A kernel takes rows of the operand that its gradient is of, the own ones, and walks those of the
 // other side:

@@ -61,6 +61,11 @@ class AttentionWorkload(Workload):
         return self.case.pattern == "causal"
 
     @property
+    def tolerance(self) -> float:
+        """What results may differ by; TF32 has as many digits as float16."""
+        return ATTENTION_TOLERANCE["float16" if self.case.tf32 else self.case.dtype]
+
+    @property
     def stored(self) -> int:
         """Scores of all heads."""
         (m, k, _), (bm, bk) = self.case.shape, self.case.block
@@ -114,7 +119,7 @@ class Forward(AttentionWorkload):
         worst = 0.0
         for (head, _), (queries, exact) in zip(self.heads(), self.exact(), strict=True):
             got = to_host(out[head][self.mask._xp.asarray(queries)])
-            bound = ATTENTION_TOLERANCE[self.case.dtype] * (1 + np.abs(exact))
+            bound = self.tolerance * (1 + np.abs(exact))
             assert_close(got, exact, bound)
             worst = max(worst, fraction_used(got, exact, bound))
         return worst
@@ -160,7 +165,7 @@ class Backward(AttentionWorkload):
             for found, (places, values, sizes) in zip(results, exact, strict=True):
                 matrix = found[head if found.shape[0] == self.query.shape[0] else kv]
                 got = to_host(matrix[self.mask._xp.asarray(places)])
-                bound = 2 * ATTENTION_TOLERANCE[self.case.dtype] * sizes
+                bound = 2 * self.tolerance * sizes
                 assert_close(got, values, bound)
                 worst = max(worst, fraction_used(got, values, bound))
         return worst
@@ -220,10 +225,10 @@ def _drawn(case: Case, xp: ModuleType) -> tuple[tuple[Any, Any, Any], sg.BlockMa
 
 def make_attention(case: Case, xp: ModuleType) -> AttentionWorkload:
     """Return a case's workload; cases that differ only in path or tile share their operands."""
-    plain = replace(case, path="", fields=(), peers=(), peers_of="", dropout=0.0)
+    plain = replace(case, path="", fields=(), peers=(), peers_of="", dropout=0.0, tf32=False)
     operands, mask, known = _drawn(plain, xp)
     of_mask = mask.kind, mask.bits, mask.indices, mask.indptr
-    given: dict[str, Any] = case.config
+    given: dict[str, Any] = case.config | {"allow_tf32": case.tf32}
     if case.dropout:
         given |= {"dropout_p": case.dropout, "seed": _SEED}
         known = []  # what it must be is another

@@ -53,6 +53,13 @@ _BACKWARD: tuple[Variant, ...] = (
     ("wgmma", {"stages": 2}),
 )
 _FMA: tuple[Variant, ...] = (("fma", {}), ("fma", {"tile_k": 32}))
+_TF32: tuple[Variant, ...] = (
+    ("mma", {}),
+    ("mma", {"tile_q": 64, "tile_k": 32}),
+    ("mma", {"tile_q": 128, "tile_k": 64}),
+    ("mma", {"tile_k": 16}),
+    ("fma", {}),
+)
 _MMA_F64: tuple[Variant, ...] = (
     ("mma_f64", {}),
     ("mma_f64", {"tile_k": 16}),
@@ -96,6 +103,7 @@ def tile_on_hopper(case: Case) -> tuple[str, Any]:
         value_features=features,
         packed=True,
         group=case.group,
+        allow_tf32=case.tf32,
     )
     fields = Fields(case.config.get("config", {}))
     family = ATTENTION if case.operation == "attention" else ATTENTION_BACKWARD
@@ -147,6 +155,9 @@ def forward() -> Iterable[Case]:
     ):
         full = _squares(64, 64, dtype=dtype, bars=(Bar("TF", rate),))
         yield from _variants(full, variants)
+    for features in (64, 128):
+        rounded = _squares(128, features, dtype="float32", tf32=True, peers=(FLEX,))
+        yield from _variants(rounded, _TF32)
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(small, bars=(Bar("ms", 0.015),))
 
@@ -162,6 +173,12 @@ def gradients() -> Iterable[Case]:
     triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
     dense = replace(_gradients(triangle, 2.9), peers=(FLEX, CUDNN, FLASH))
     yield from _variants(dense, best)
+    for tf32, variants in (
+        (False, (("fma", {"tile_other": 64}), *_PLAIN)),
+        (True, (("mma", {"tile_other": 32}), ("fma", {}))),
+    ):
+        full = _gradients(_squares(128, 64, dtype="float32", tf32=tf32), 0)
+        yield from _variants(replace(full, bars=()), variants)
     small = replace(_squares(64, 64), size=(512, 512, 64), batch=4, measure="host")
     yield replace(_gradients(small, 0.015), peers=())
 

@@ -132,6 +132,7 @@ def _flex(workload: AttentionWorkload, tuning_s: float) -> Prepared:
     for limit in ("recompile_limit", "cache_size_limit"):  # by version; a tile is a compilation
         if hasattr(torch._dynamo.config, limit):
             setattr(torch._dynamo.config, limit, 64)
+    torch.set_float32_matmul_precision("high" if workload.case.tf32 else "highest")
     compiled = torch.compile(flex_attention, dynamic=False, fullgraph=True)
     leaves, mask = _tensors(workload), _flex_mask(workload)
     grouped = {"enable_gqa": True} if workload.case.group > 1 else {}
@@ -146,7 +147,7 @@ def _flex(workload: AttentionWorkload, tuning_s: float) -> Prepared:
             return float("inf")
 
     case, backward = workload.case, isinstance(workload, Backward)
-    key = case.block, case.size[2], backward
+    key = case.block, case.size[2], backward, case.dtype
     best, tried = search(candidates(case.block, backward), key, measure, _COMPILING * tuning_s)
     call, result = ready[repr(best)]
     return Prepared(call, result, f"{tried} tiles measured, best {best}", (mask, leaves))

@@ -20,6 +20,7 @@ from sparsegpu.engines.cuda.paths import (
     _matrix_maps,
     _split_kv,
     _tuned,
+    bsr_attention_backward_fma,
     bsr_attention_backward_simt,
     bsr_attention_backward_sm80,
     bsr_attention_backward_sm90,
@@ -38,7 +39,8 @@ from .host import DeviceArray, emulated
 _MODULES = (
     *(bsr_attention_decode, bsr_attention_f64, bsr_attention_fma, bsr_attention_simt),
     *(bsr_attention_sm80, bsr_attention_sm90),
-    *(bsr_attention_backward_simt, bsr_attention_backward_sm80, bsr_attention_backward_sm90),
+    *(bsr_attention_backward_fma, bsr_attention_backward_simt),
+    *(bsr_attention_backward_sm80, bsr_attention_backward_sm90),
     _attention_backward,
     *(_attention, _attention_tiles, _matrix_maps, _dispatch, _split_kv, _tuned),
     *(attention, attention_backward),

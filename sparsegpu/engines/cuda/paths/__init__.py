@@ -60,6 +60,7 @@ from . import (
     bsr_addmm_sm90,
     bsr_addmm_vector,
     bsr_addmm_vector_mma,
+    bsr_attention_backward_fma,
     bsr_attention_backward_simt,
     bsr_attention_backward_sm80,
     bsr_attention_backward_sm90,
@@ -138,6 +139,7 @@ ATTENTION: Family = (
 ATTENTION_BACKWARD: Family = (
     bsr_attention_backward_sm90,
     bsr_attention_backward_sm80,
+    bsr_attention_backward_fma,
     bsr_attention_backward_simt,
 )
 

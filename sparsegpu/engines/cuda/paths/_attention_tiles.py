@@ -17,7 +17,7 @@ from ....pattern import Pattern
 from .._grid import packed_mask, size_of
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
-from ..runtime.launch import NULL, Launch, address, kernel, submit
+from ..runtime.launch import MAX_GRID, NULL, Launch, address, kernel, submit
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -234,6 +234,41 @@ def backward_schedule(
         (groups.argument(), states, bits, problem, reads.score(p.score)[1]),
         CutGroups(groups),
     )
+
+
+def gradient_launches(
+    p: AttentionBackward, tile: AttentionTile, source: str
+) -> tuple[Launch, ...] | None:
+    """Return the launches of a kernel that takes a tile a thread block, for both its gradients.
+
+    None where the tiles are too many for a grid.
+    """
+    works: list[Launch] = []
+    for name in ("query", "key"):
+        reads = gradient_reads(p, name)
+        schedule = backward_schedule(p, reads, tile, source, transposed=name != "query")
+        if schedule.items > MAX_GRID:
+            return None
+        tables, states, bits, problem, score = schedule.arguments
+        compute = Launch(
+            kernel(source, INDEX=schedule.index, GRADIENT=name, **tile.defines),
+            (schedule.items,),
+            (tile.threads,),
+            (
+                *reads.views(*GRADIENT_VIEWS),
+                schedule.matrices,
+                batch_dims(reads.batch),
+                tables,
+                states,
+                bits,
+                problem,
+                np.int64(reads.shares),
+                score,
+            ),
+            tile.shared_memory,
+        )
+        works += [*schedule.setup, compute]
+    return tuple(works)
 
 
 def _states(

@@ -8,23 +8,13 @@ whole vectors of 16 bytes.
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..runtime.architectures import PORTABLE
-from ..runtime.launch import MAX_GRID, Launch, kernel
+from ..runtime.launch import Launch
 from ..runtime.types import ctype
-from ..runtime.view import batch_dims
 from . import _attention
 from ._attention import AttentionFacts
 from ._attention_backward import AttentionBackward
-from ._attention_tiles import (
-    GRADIENT_VIEWS,
-    AttentionTile,
-    backward_schedule,
-    gradient_reads,
-    serves_backward,
-    widths_for_mma,
-)
+from ._attention_tiles import AttentionTile, gradient_launches, serves_backward, widths_for_mma
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 
@@ -105,36 +95,4 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
 
 def launches(p: AttentionBackward, tile: AttentionTile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where the tiles are too many for a grid."""
-    works: list[Launch] = []
-    for name in ("query", "key"):
-        found = _launches(p, tile, name)
-        if found is None:
-            return None
-        works += found
-    return tuple(works)
-
-
-def _launches(p: AttentionBackward, tile: AttentionTile, name: str) -> tuple[Launch, ...] | None:
-    reads = gradient_reads(p, name)
-    schedule = backward_schedule(p, reads, tile, SOURCES[0], transposed=name != "query")
-    if schedule.items > MAX_GRID:
-        return None
-    tables, states, bits, problem, score = schedule.arguments
-    compute = Launch(
-        kernel(SOURCES[0], INDEX=schedule.index, GRADIENT=name, **tile.defines),
-        (schedule.items,),
-        (tile.threads,),
-        (
-            *reads.views(*GRADIENT_VIEWS),
-            schedule.matrices,
-            batch_dims(reads.batch),
-            tables,
-            states,
-            bits,
-            problem,
-            np.int64(reads.shares),
-            score,
-        ),
-        tile.shared_memory,
-    )
-    return (*schedule.setup, compute)
+    return gradient_launches(p, tile, SOURCES[0])
