@@ -20,6 +20,7 @@ from . import (
     attention,
     containers,
     makers,
+    masks,
     metadata,
     operators,
     products,
@@ -41,6 +42,7 @@ MODULES = (
     two_of_four,
     products_24,
     makers,
+    masks,
     metadata,
     assembling,
 )
