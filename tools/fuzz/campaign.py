@@ -18,7 +18,9 @@ from ..gpus import take_next_turn
 from . import (
     assembling,
     attention,
+    attention_gradients,
     containers,
+    files,
     makers,
     masks,
     metadata,
@@ -35,9 +37,11 @@ from .runner import REFUSED, RIGHT, fuzz
 MODULES = (
     products,
     attention,
+    attention_gradients,
     scatter,
     solvers,
     containers,
+    files,
     operators,
     two_of_four,
     products_24,

@@ -147,7 +147,7 @@ def documents(draws: Draws) -> Case:
         require(lengths.ndim == 1 and (not lengths.size or lengths.dtype.kind in "iu"), "lengths")
         counts = [int(n) for n in lengths]
         require(min(counts, default=0) >= 0, "lengths")
-        shape, blocks = _sizes(sum(counts), blocksize)
+        _, blocks = _sizes(sum(counts), blocksize)
         for value in (causal, compact):
             _flag(value)
         document = np.arange(len(counts)).repeat(counts)
