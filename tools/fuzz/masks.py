@@ -211,8 +211,12 @@ def top_k(draws: Draws) -> Case:
     columns = draws.integer(1, 7)
     shape = (*draws.batch(), draws.count(5), columns)
     dtype = draws.choice((*REALS, *map(np.dtype, ("int8", "int32", "bool"))))
+    scores = draws.values(shape, dtype)
+    if dtype in REALS and draws.chance(30):
+        for special in (np.nan, np.inf, -np.inf, -0.0):
+            scores[draws.rng().random(shape) < 0.2] = special
     arguments = {
-        "scores": draws.values(shape, dtype),
+        "scores": scores,
         "k": draws.integer(1, columns),
         "blocksize": size[0] if size[0] == size[1] and draws.chance(50) else size,
     }
