@@ -122,6 +122,7 @@ def test_a_duplicate_that_is_dropped_is_found(monkeypatch):
 
     engine_function(monkeypatch, "convert", "sum_blocks", wrong)
     finds(operators.methods, "not equal", cases=1500)
+    finds(assembling.from_blocks, "not equal")
 
 
 def test_an_index_that_is_not_checked_is_found(monkeypatch):
@@ -200,9 +201,10 @@ def other_error(function):
 
 _PLANTED = {
     "identity": (assembling.unit, "identity", answered(without_first_block), "equal"),
-    "from_blocks": (assembling.from_blocks, "from_blocks", changed(pad=lambda pad: True), "accept"),
     "diags": (assembling.diags, "diags", answered(without_first_block), "equal"),
-    "compact": (masks.bands, "causal", changed(compact=lambda x: False if x is True else x), "BlockMask"),
+    "compact": (
+        masks.bands, "causal", changed(compact=lambda x: False if x is True else x), "BlockMask",
+    ),
     "documents": (masks.documents, "masks.documents", changed(causal=lambda _: False), "equal"),
     "prefix": (masks.prefix, "masks.prefix", changed(prefix=lambda n: n and 1), "equal"),
     "top_k": (masks.top_k, "masks.top_k", changed(scores=with_infinite_scores), "equal"),
