@@ -21,6 +21,10 @@ def attention_backward(draws: Draws) -> Case:
     """What the forward call returned is what the formula says, rounded to its dtypes."""
     arguments = operands(draws)
     own = arguments["query"].dtype
+    if "slopes" in arguments:
+        # Weights are found again from lse, whose rounding is an error of all of them: where float32
+        # has few digits behind the point, that alone would be more than the bound.
+        arguments["slopes"] /= 8
     with np.errstate(all="ignore"):
         forward = formula(**arguments)
     arguments = {
