@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from .oracle import array, number
 _PATHS = (None, *(path.NAME for path in ATTENTION))
 
 
-def attention(draws: Draws) -> Case:
+def operands(draws: Draws) -> dict[str, Any]:
+    """Return arguments of attention, those that say how included."""
     dtype = draws.choice(REALS)
     batch, kv_batch = draws.batches()
     kv_heads = draws.integer(1, 2)
@@ -30,6 +32,8 @@ def attention(draws: Draws) -> Case:
     lead = (*np.broadcast_shapes(batch, kv_batch), heads)
     mask_batch = draws.choice(((), (), lead, (1, heads), (heads,)))[-len(lead) :]
     mask = draws.bsr(draws.choice((bool, bool, dtype, "float32")), batch=mask_batch, exact=True)
+    if draws.chance(50):  # bool ones
+        mask = replace(mask, packed=True)
     length, keys = mask.shape
     rng = draws.rng()
     q, k, v = (
@@ -52,26 +56,48 @@ def attention(draws: Draws) -> Case:
         }
     if draws.chance(20):
         arguments["softcap"] = draws.choice((1.5, 30, np.float32(0.5)))
-    of_heads = np.dtype(np.float64 if dtype == np.float64 else np.float32)
     for name in ("slopes", "sinks"):
         if draws.chance(20):
             shape = draws.choice(((heads,), lead))
-            arguments[name] = draws.values(shape, of_heads, exact=True)
-    arguments["return_lse"] = True
+            arguments[name] = draws.values(shape, of_heads(dtype), exact=True)
+    return arguments
+
+
+def of_heads(dtype: np.dtype) -> np.dtype:
+    """Return the dtype of slopes, sinks and lse."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def attention(draws: Draws) -> Case:
     return public(
         "scaled_dot_product_attention",
-        arguments,
+        {**operands(draws), "return_lse": True},
         _attended,
         path=draws.choice(_PATHS),
         fixed=frozenset({"return_lse"}),
     )
 
 
-def _attended(
+class Formula(NamedTuple):
+    """What the formula computes of well-formed arguments, in float64, key heads repeated."""
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    slope: np.ndarray  # of a logit, by the product of query and key
+    weights: np.ndarray  # before dropout
+    of_sinks: np.ndarray  # their weights
+    kept: np.ndarray  # by dropout: 0, or what a weight is multiplied by
+    out: np.ndarray
+    lse: np.ndarray
+
+
+def formula(
     query: Any, key: Any, value: Any, mask: Any, scale: Any = None, is_causal: Any = False,
-    dropout_p: Any = 0.0, seed: Any = None, return_lse: bool = True, softcap: Any = None,
-    slopes: Any = None, sinks: Any = None,
-) -> tuple[Any, Holds]:  # fmt: skip
+    dropout_p: Any = 0.0, seed: Any = None, softcap: Any = None, slopes: Any = None,
+    sinks: Any = None,
+) -> Formula:  # fmt: skip
+    """Return attention by its formula; without a seed, as if nothing were dropped."""
     q, k, v = (array(a) for a in (query, key, value))
     require(isinstance(mask, Bsr), "a bsr_array")
     require(q.dtype == k.dtype == v.dtype and q.dtype in REALS, "dtypes")
@@ -94,21 +120,23 @@ def _attended(
     if is_causal:
         allowed = allowed & (np.arange(k.shape[-2]) <= np.arange(q.shape[-2])[:, None])
     score = scale * (q64 @ k64.swapaxes(-1, -2))
+    slope = np.full(score.shape, scale, np.float64)
     if softcap is not None:
         cap = number(softcap)
         require(0 < cap < np.inf and np.float32(cap) > 0, "a cap")
+        slope = slope / np.cosh(score / cap) ** 2
         score = cap * np.tanh(score / cap)
-    wanted = np.dtype(np.float64 if q.dtype == np.float64 else np.float32)
+    wanted = of_heads(q.dtype)
     lead = np.broadcast_shapes(score.shape[:-2], v64.shape[:-2])
-    of_heads = []
+    numbers_of_heads = []
     for of in (slopes, sinks):
         numbers = None if of is None else array(of)
         if numbers is not None:
             require(numbers.dtype == wanted, "the dtype of slopes and sinks")
             require(numbers.shape in {lead[-1:], lead}, "a number a head")
             numbers = numbers.astype(np.float64)[..., None, None]
-        of_heads.append(numbers)
-    slopes, sinks = of_heads
+        numbers_of_heads.append(numbers)
+    slopes, sinks = numbers_of_heads
     if slopes is not None:
         score = score + slopes * (np.arange(k.shape[-2]) - np.arange(q.shape[-2])[:, None])
     score = np.where(allowed, score + added, -np.inf)
@@ -119,26 +147,37 @@ def _attended(
     top = np.where(np.isfinite(top), top, 0)
     e = np.where(allowed, np.exp(score - top), 0)
     total = e.sum(axis=-1, keepdims=True)
-    if sinks is not None:
-        total = total + np.exp(sinks - top)
-    weights = e / np.where(total == 0, 1, total)
+    of_sinks = np.zeros_like(total) if sinks is None else np.exp(sinks - top)
+    total = total + of_sinks
+    divisor = np.where(total == 0, 1, total)
     # Each head of each matrix of the result drops weights of its own.
-    weights = np.broadcast_to(weights, (*lead, *weights.shape[-2:]))
-    if p and seed is None:  # one is drawn
-        shape = (*score.shape[:-1], v.shape[-1])
-        return oracle.Shaped(shape, q.dtype), Holds(lambda got: None)
-    if p:
+    weights = np.broadcast_to(e / divisor, (*lead, *e.shape[-2:]))
+    of_sinks = np.broadcast_to(of_sinks / divisor, (*lead, *total.shape[-2:]))[..., 0]
+    kept = np.ones(weights.shape)
+    if p and seed is not None:
         require(isinstance(seed, int) and 0 <= seed < 2**64, "a seed")
-        weights = np.where(_kept(weights.shape, p, seed), weights / (1 - p) if p < 1 else 0, 0)
-    out, lse = weights @ v64, (np.log(total) + top)[..., 0]
+        kept = _kept(weights.shape, p, seed) / (1 - p) if p < 1 else np.zeros(weights.shape)
+    out, lse = (weights * kept) @ v64, (np.log(total) + top)[..., 0]
     lse = np.broadcast_to(lse, out.shape[:-1])
-    of_lse = np.dtype(np.float64 if q.dtype == np.float64 else np.float32)
+    return Formula(q64, k64, v64, slope, weights, of_sinks, kept, out, lse)
+
+
+def _attended(
+    return_lse: bool, dropout_p: Any = 0.0, seed: Any = None, **arguments: Any
+) -> tuple[Any, Holds]:
+    found = formula(dropout_p=dropout_p, seed=seed, **arguments)
+    own = array(arguments["query"]).dtype
+    if number(dropout_p) and seed is None:  # one is drawn
+        return oracle.Shaped(found.out.shape, own), Holds(lambda got: None)
 
     def check(got: Any, exact: np.ndarray, dtype: np.dtype) -> None:
         assert got.dtype == dtype
         assert_attention_close(got, exact)
 
-    return Holds(lambda got: check(got, out, q.dtype)), Holds(lambda got: check(got, lse, of_lse))
+    out, lse = found.out, found.lse
+    return Holds(lambda got: check(got, out, own)), Holds(
+        lambda got: check(got, lse, of_heads(own))
+    )
 
 
 def _kept(shape: tuple[int, ...], p: float, seed: int) -> np.ndarray:

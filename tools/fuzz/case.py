@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,19 @@ def as_dense(got: Any) -> np.ndarray:
         same = np.array_equal(narrow.astype(exact), dense, equal_nan=got.dtype.kind != "i")
         assert same, "duplicates in a result do not add up exactly"
         return narrow
+    if isinstance(got, sparsegpu.BlockMask):
+        return _unpacked(got)
     return to_host(got)
+
+
+def _unpacked(mask: sparsegpu.BlockMask) -> np.ndarray:
+    """Return a mask dense, of its kinds and bits as the contract has them."""
+    kind, bits, (bm, bk) = to_host(mask.kind), to_host(mask.bits), mask.blocksize
+    assert kind.dtype == np.uint8 and bits.dtype == np.uint32 and kind.max(initial=0) <= 2
+    blocks = np.broadcast_to((kind == 1)[..., None, None], (*kind.shape, bm, bk)).copy()
+    column = np.arange(bk)
+    blocks[kind == 2] = bits[..., column // 32] >> (column % 32).astype(np.uint32) & 1
+    return dense_from_blocks(blocks, mask.indices, mask.indptr, mask.shape[-2:]) != 0
 
 
 class MustRefuse(Exception):
@@ -131,8 +144,8 @@ def public(
     path: str | None = None,
     **more: Any,
 ) -> Case:
-    """Return the case of a function of ``sparsegpu.__all__``, on a kernel path (see `by_path`)."""
-    function = getattr(sparsegpu, name)
+    """Return the case of a function of ``sparsegpu``, on a kernel path (see `by_path`)."""
+    function = attrgetter(name)(sparsegpu)
     return Case(name, by_path(function, path), arguments, oracle, documented=function, **more)
 
 

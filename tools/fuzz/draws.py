@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -34,6 +36,8 @@ class Bsr:
     indices: np.ndarray
     indptr: np.ndarray
     shape: tuple[int, int]
+    #: Whether a bool one is given as a `BlockMask`.
+    packed: bool = False
 
     @property
     def dtype(self) -> np.dtype:
@@ -90,6 +94,11 @@ class Draws:
     def __init__(self, draw: Callable[[st.SearchStrategy], Any], *, on_gpu: bool = False):
         self._draw, self.on_gpu = draw, on_gpu
         self._blocksizes = _FEW_BLOCKSIZES if on_gpu else _BLOCKSIZES
+
+    @property
+    def xp(self) -> ModuleType:
+        """Return the engine's array library, for what makes arrays of none."""
+        return importlib.import_module("cupy") if self.on_gpu else np
 
     def integer(self, low: int, high: int) -> int:
         return self._draw(_integers(low, high))

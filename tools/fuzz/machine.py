@@ -40,9 +40,11 @@ class Machine:
         """Return a host value as the engine holds it; what is no operand stays as it is."""
         if isinstance(value, Bsr):
             parts = (value.data, value.indices, value.indptr)
-            return sparsegpu.bsr_array(
+            bsr = sparsegpu.bsr_array(
                 tuple(self.give(part, draws) for part in parts), shape=value.shape
             )
+            packed = value.packed and value.dtype.kind == "b"
+            return sparsegpu.BlockMask.from_bsr(bsr) if packed else bsr
         if isinstance(value, TwoOfFour):
             dense = self._moved(value.matrix)
             return sparsegpu.to_semi_structured(dense, pad=True)
@@ -101,6 +103,8 @@ def contents(given: Any) -> Any:
     """Return what an argument holds, byte by byte, with the memory around a strided view."""
     if isinstance(given, sparsegpu.bsr_array):
         return tuple(contents(part) for part in (given.data, given.indices, given.indptr))
+    if isinstance(given, sparsegpu.BlockMask):
+        return tuple(contents(x) for x in (given.kind, given.bits, given.indices, given.indptr))
     if isinstance(given, sparsegpu.SemiStructuredArray):
         return contents(given.packed), contents(given.meta)
     if not (hasattr(given, "dtype") and hasattr(given, "strides")):

@@ -1,4 +1,4 @@
-"""Cases of what makes arrays and masks, and of the questions one may ask."""
+"""Cases of what makes arrays, and of the questions one may ask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sparsegpu.testing import to_host
 
 from . import oracle
 from .case import Case, Holds, Same, as_dense, public, require
-from .draws import CONTAINED, Bsr, Draws
+from .draws import CONTAINED, Draws
 from .oracle import array, number
 
 _NOT_BOOL = [d for d in CONTAINED if d.kind != "b"]
@@ -127,95 +127,6 @@ def prune_blocks(draws: Draws) -> Case:
     return public("prune_blocks", arguments, expected)
 
 
-def masks(draws: Draws) -> Case:
-    name = draws.choice(("banded", "sliding_window", "causal"))
-    size = draws.choice(((1, 1), (2, 3), (4, 4), (5, 2)))
-    length = (size[0] * draws.count(6), size[1] * draws.count(6))
-    if size[0] == size[1] and draws.chance(50):
-        size, length = size[0], length[0]
-    arguments: dict[str, Any] = {"length": length, "blocksize": size}
-    if name == "banded":
-        arguments |= {
-            "lower": draws.choice((0, 1, 5, None, 10**9)),
-            "upper": draws.choice((None, 0, 2, 10**18)),
-        }
-    elif name == "sliding_window":
-        arguments |= {"window": draws.integer(0, 9), "causal": draws.chance(50)}
-
-    def expected(
-        length: Any,
-        blocksize: Any,
-        lower: Any = None,
-        upper: Any = None,
-        window: Any = 0,
-        causal: Any = False,
-    ) -> Same:
-        (rows, columns), (bm, bk) = _pair(length), _pair(blocksize)
-        require(rows % bm == 0 == columns % bk, "blocks that divide")
-        if name == "causal":
-            lower, upper = None, 0
-        elif name == "sliding_window":
-            lower, upper = _integer(window), 0 if causal else _integer(window)
-        elif upper is None:
-            upper = lower
-        i, j = np.indices((rows, columns))
-        for bound in (lower, upper):
-            require(bound is None or _integer(bound) >= 0, "widths")
-        keep = (lower is None or (i - j <= lower)) & (upper is None or (j - i <= upper)) & (i == i)
-        return Same(keep)
-
-    return public(name, arguments, expected)
-
-
-def bigbird(draws: Draws) -> Case:
-    size = draws.choice(((1, 1), (2, 3), (4, 4)))
-    length = (size[0] * draws.count(6), size[1] * draws.count(6))
-    arguments = {"length": length, "blocksize": size, "rng": draws.integer(0, 9)}
-    arguments |= {n: draws.integer(0, 3) for n in ("window", "global_blocks", "random_blocks")}
-
-    def expected(
-        length: Any, blocksize: Any, rng: Any, window: Any, global_blocks: Any, random_blocks: Any
-    ) -> Holds:
-        (rows, columns), (bm, bk) = _pair(length), _pair(blocksize)
-        require(rows % bm == 0 == columns % bk, "blocks that divide")
-        require(min(map(_integer, (window, global_blocks, random_blocks))) >= 0, "counts")
-        i, j = np.indices((rows // bm, columns // bk))
-        sure = (np.abs(i - j) <= window) | (i < global_blocks) | (j < global_blocks)
-
-        def rule(got: Any) -> None:
-            dense = as_dense(got)
-            assert dense.shape == (rows, columns) and dense.dtype == bool
-            blocks = dense.reshape(rows // bm, bm, columns // bk, bk)
-            assert (blocks.all(axis=(1, 3)) == blocks.any(axis=(1, 3))).all()
-            stored = blocks.any(axis=(1, 3))
-            assert stored[sure].all()
-            more = np.minimum((~sure).sum(axis=1), min(random_blocks, columns))
-            assert ((stored & ~sure).sum(axis=1) == more).all()
-
-        return Holds(rule)
-
-    return public("bigbird", arguments, expected)
-
-
-def block_mask(draws: Draws) -> Case:
-    """There and back, by every way that the bits are looked at."""
-
-    def call(mask: Any) -> Any:
-        packed = sparsegpu.BlockMask.from_bsr(mask)
-        again = sparsegpu.BlockMask(packed.pattern, packed.kind, packed.bits)
-        dense, sparse = packed.toarray(), again.tobsr()
-        assert bool((dense == sparse.toarray()).all())
-        return sparse
-
-    def expected(mask: Any) -> Same:
-        require(isinstance(mask, Bsr) and mask.dtype.kind == "b", "a mask")
-        return Same(mask.dense())
-
-    arguments = {"mask": draws.bsr(bool, batch=draws.batch())}
-    documented = sparsegpu.BlockMask.from_bsr
-    return Case("BlockMask", call, arguments, expected, documented=documented)
-
-
 def questions(draws: Draws) -> Case:
     """`is_supported` and `use_engine`: an answer for known names, an error for others."""
     if draws.chance(50):
@@ -248,4 +159,4 @@ def questions(draws: Draws) -> Case:
     return public("is_supported", arguments, expected)
 
 
-CASES = (random_bsr, quantize_int8, prune_blocks, masks, bigbird, block_mask, questions)
+CASES = (random_bsr, quantize_int8, prune_blocks, questions)

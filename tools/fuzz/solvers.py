@@ -19,7 +19,7 @@ from .case import Case, Holds, require
 from .draws import Bsr, Draws
 from .oracle import number
 
-_DTYPES = tuple(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
+DTYPES = tuple(map(np.dtype, ("float32", "float64", "complex64", "complex128")))
 _FLOAT64 = np.dtype(np.float64)
 
 
@@ -58,9 +58,14 @@ def _matrix(draws: Draws, kind: str, dtype: np.dtype) -> Bsr:
     )  # fmt: skip
 
 
+def definite(draws: Draws, dtype: np.dtype) -> Bsr:
+    """Return a Hermitian positive definite matrix."""
+    return _matrix(draws, "definite", dtype)
+
+
 def _case(draws: Draws, solver: str, kind: str) -> Case:
     real = solver == "minres"
-    dtype = draws.choice(_DTYPES[:2] if real else _DTYPES)
+    dtype = draws.choice(DTYPES[:2] if real else DTYPES)
     A = _matrix(draws, kind, dtype)
     n, r = A.shape[0], draws.choice((None, 1, 2, 3, 33))
     shape = (n,) if r is None else (n, r)
