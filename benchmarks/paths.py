@@ -105,6 +105,9 @@ def _attention() -> Iterator[Case]:
         yield heads(block, "bfloat16", operation=_BACKWARD)
     for dtype in ("float32", "float64"):
         yield heads(64, dtype, operation=_FORWARD)
+        yield heads(64, dtype, operation=_BACKWARD)
+    for operation in (_FORWARD, _BACKWARD):
+        yield heads(64, "float32", operation=operation, tf32=True)
     pages = heads(64, "bfloat16", operation=_FORWARD, group=4, flush=True)
     yield replace(pages, block=(1, 64), size=(16, 131072, 128), density=1 / 16, pattern="pages")
 

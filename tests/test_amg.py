@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.linalg
 
 import sparsegpu
 from solver_cases import allowed, on, residual_norms
@@ -46,6 +47,21 @@ def test_ten_times_fewer_iterations(engine, smoother, motions):
     x, cycled = iterations(engine, device, load, M=M)
     assert cycled * 10 <= plain
     assert (residual_norms(a.toarray(), x, b) <= allowed(a.toarray(), x, b, 1e-8)).all()
+
+
+def test_coarse_blocks_may_be_singular(engine, rng):
+    """Parts without neighbours: an aggregate has fewer unknowns than the constants of a block."""
+    parts = []
+    for _ in range(4):
+        q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+        part = (q * rng.uniform(1, 1.5, 4)) @ q.T
+        parts.append((part + part.T) / 2)
+    dense = scipy.linalg.block_diag(*parts)
+    A = sparsegpu.bsr_array(engine.array(dense), blocksize=(2, 2))
+    b = engine.array(rng.standard_normal(16))
+    x, info = sparsegpu.linalg.cg(A, b, M=sparsegpu.linalg.amg(A, max_coarse=4), rtol=1e-10)
+    assert info == 0
+    np.testing.assert_allclose(dense @ engine.host(x), engine.host(b), atol=1e-8)
 
 
 def test_the_cycle_is_symmetric_and_definite(engine, rng):

@@ -126,7 +126,7 @@ def bsr(dtype, blocksize, n, *, order="C", alpha=1, allow_tf32=False, lengths=No
         # ... than SIMT code, but for copies by element to few rows.
         ("float16", (12, 12), 12, {}, ["bsr_addmm_simt"]),
         ("float16", (3, 3), 40, {}, ["bsr_addmm_sm80"]),
-        ("float16", (5, 5), 512, {}, ["bsr_addmm_sm80"]),
+        ("float16", (5, 5), 512, {}, ["bsr_addmm_groups"]),
         ("int8", (5, 5), 40, {}, ["bsr_addmm_sm80"]),
         ("float32", (2, 2), 512, {}, ["bsr_addmm_f32"]),
         ("float64", (2, 2), 40, {}, ["bsr_addmm_f64"]),

@@ -187,9 +187,8 @@ def test_no_tile_of_attention_is_measured_twice(section):
     paths = {path for known in tiles.values() for path, _ in known}
     assert "mma" in paths and "simt" in paths
     defaults = {tile_on_hopper(case)[0] for case in cases.cases([section]) if not case.path}
-    assert defaults == (
-        {"wgmma", "decode", "fma", "mma_f64"} if section == "attention" else {"wgmma"}
-    )
+    of_both = {"wgmma", "mma", "fma"}
+    assert defaults == of_both | ({"decode", "mma_f64"} if section == "attention" else set())
 
 
 @pytest.mark.parametrize(

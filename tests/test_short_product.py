@@ -47,6 +47,13 @@ def test_a_vector_from_the_left(dtype, blocksize, density, rng):
             wrong @ A
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8", "float32"])
+def test_no_columns(dtype):
+    A = sparsegpu.bsr_array(np.eye(2).astype(sparsegpu.testing.dtype_of(dtype)), blocksize=(1, 1))
+    product = A @ np.zeros((2, 0), A.dtype)
+    assert product.shape == (2, 0)
+
+
 def laid_out(x, how):
     """Return a vector of the same values."""
     match how:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -131,7 +132,7 @@ def amg(
     for i, level in enumerate(hierarchy[:-1]):
         with use_engine(host_engine()):
             a = host if i == 0 else _bsr(host, level.A)
-            blocks = moved(inverse, None) if i == 0 else inverse_diagonal(a, function)
+            blocks = moved(inverse, None) if i == 0 else inverse_diagonal(a, function, _pseudo)
             parts = [a, blocks, _bsr(host, level.P), _bsr(host, level.R)]
             largest = _largest_eigenvalue(*parts[:2])
         parts = [moved(part, device) for part in parts]
@@ -155,6 +156,10 @@ def amg(
     operator = linear_operator(function, A, cycle, cycle, A.dtype)
     operator.bound = bound
     return operator
+
+
+#: Of coarse levels, where aggregates that represent less than all of B leave blocks singular.
+_pseudo = partial(np.linalg.pinv, hermitian=True)
 
 
 class _Level:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,11 @@ def block_jacobi(A: Any) -> Any:
     return aslinearoperator(inverse)
 
 
-def inverse_diagonal(A: Any, function: str) -> Any:
-    """Return the `bsr_array` of the inverses of A's diagonal blocks."""
+def inverse_diagonal(A: Any, function: str, invert: Callable[[Any], Any] | None = None) -> Any:
+    """Return the `bsr_array` of the inverses of A's diagonal blocks (n, b, b).
+
+    By default those that ``invert`` returns of regular blocks; singular ones are refused.
+    """
     check_sparse(function, "A", A)
     if A.pattern.batch_shape:
         raise bad_value(function, "A", "one matrix (2-D)", f"a batch {A.pattern.batch_shape}")
@@ -81,7 +85,7 @@ def inverse_diagonal(A: Any, function: str) -> Any:
             xp.add.at(blocks, pattern._indices[stored], A.data[stored])
         else:
             blocks[pattern._indices[stored]] = A.data[stored]
-        inverse = _inverse(blocks, function)
+        inverse = _inverse(blocks, function) if invert is None else invert(blocks)
         numbers = xp.arange(count + 1)
         diagonal = Pattern(
             numbers, numbers[:-1], A.shape, A.blocksize, check=False, function=function

@@ -70,7 +70,7 @@ def short_product(
     check_values(function, "self", pattern, data)
     engine: Any = engine_module(np, "short_product", function)
     how, columns = (pattern, dtype, from_the_right), dense if dense.ndim == 2 else dense[:, None]
-    if columns.shape[1] > engine.most_columns(*how):
+    if not 0 < columns.shape[1] <= engine.most_columns(*how):
         return None
     product = pattern.memo(("short product", *how[1:]), partial(engine.ShortProduct, *how))
     out = np.empty((m, columns.shape[1]), dtype)

@@ -23,6 +23,7 @@ _RASTER = 1024  # row tiles that are taken before the next column tile
 _FEWEST_ROWS, _FEWEST_COLUMNS, _WORTH = 3, 8, 4
 _MANY_ROWS, _MANY_COLUMNS = 17, 32  # with which any number of the others suffices
 _FEW_ROWS = 8  # that every lane has all of
+_FEWEST_OF_NARROW = 3  # rows; a narrow tile has sixteen, of which fewer would be used
 #: Tiles of 64 columns: rows, rows of a lane, warps by rows and resident thread blocks.
 _NARROW_TILES = ((16, 4, 1, 12), (32, 8, 1, 12), (64, 8, 2, 6))
 #: Of 256: rows, rows of a lane, and warps by rows and by columns and resident thread blocks, for
@@ -73,7 +74,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
 
 def _shape(rows: int, bk: int, narrow: bool, vectors: bool) -> Shape:
     tile_k = terms_of_slice(bk, 4, 32)
-    if narrow:
+    if narrow and rows >= _FEWEST_OF_NARROW:
         tile_m, _, warps_m, resident = next(t for t in _NARROW_TILES if t[0] >= rows)
         resident = resident if vectors else resident * 2 // 3
         return Shape(tile_m, NARROW, tile_k, warps_m, 1, resident, stages=2)

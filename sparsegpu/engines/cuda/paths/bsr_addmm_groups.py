@@ -39,6 +39,7 @@ FEWEST_COLUMNS = 72
 #: Elements of a 16-byte vector: rows of ``out`` and of the copies are multiples of it.
 VECTOR = 8
 _FEWEST_TERMS = 6  # columns of a block
+_FEW_BLOCKS = 8  # of a row
 _SMALL = 8  # rows, and columns, of blocks that are many
 _TALL = 64  # rows; taller blocks have two warps to a column
 _LOW, _ALONE = 16, 32  # rows; those between have a tile to themselves, of two warps
@@ -61,8 +62,8 @@ facts, worth_measuring = Product.facts, always
 
 
 def pays(f: Facts) -> bool:
-    """Return whether a block has terms enough that finding it is not most of the work."""
-    return f.blocksize[1] >= _FEWEST_TERMS
+    """Return whether blocks are few, or have terms enough that finding them is not most work."""
+    return f.blocksize[1] >= _FEWEST_TERMS or f.row_blocks <= _FEW_BLOCKS
 
 
 @dataclass(frozen=True, slots=True)

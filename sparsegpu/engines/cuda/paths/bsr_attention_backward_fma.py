@@ -47,7 +47,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     ...                    features=64, value_features=64)
     >>> chosen = tile(f, Fields())
     >>> chosen.tile_q, chosen.threads, chosen.shared_memory, chosen.defines["TILE_OTHER"]
-    (64, 128, 61440, 32)
+    (64, 128, 87040, 64)
     """
     widths = f.features, f.value_features
     if min(f.blocksize) < 8 or max(widths) > _MOST_FEATURES or any(n % _VECTOR for n in widths):
@@ -61,7 +61,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     fitting = [n for n in (16, 32, 64) if shared_memory(n) + _STATIC <= f.shared_memory]
     if not fitting:
         return None
-    tile_other = fields.pick("tile_other", 32, fitting)
+    tile_other = fields.pick("tile_other", 64 if max(widths) <= 64 else 32, fitting)
     blocks = fields.pick("blocks", 1, (1, 2, 3))
     return AttentionTile(
         tile_q=_TILE_OWN,
