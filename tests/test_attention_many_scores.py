@@ -1,7 +1,7 @@
 """Attention and its gradients where the scores of a head number more than 2**31, by every path.
 
 Few blocks are stored, the last of a head among them, so that a small case says what is right: its
-block rows and columns stand far apart here.
+block rows and columns stand far apart here. Indices have 32 bits or 64.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ FORWARD = {
     "fma": ("float32", (64, 64)),
     "simt": ("float32", (64, 64)),
 }
+INDICES = ["int32", "int64"]
 BACKWARD = {name: FORWARD[name] for name in ("wgmma", "mma", "simt")}
 
 
@@ -49,7 +50,8 @@ def path_of(family, name):
 class Apart:
     """A small case whose block rows and columns stand far apart among zeros."""
 
-    def __init__(self, rng, dtype, blocksize):
+    def __init__(self, rng, dtype, blocksize, index="int32"):
+        self.index = np.dtype(index)
         bm, bk = blocksize
         self.case = GradientCase(
             rng,
@@ -73,7 +75,13 @@ class Apart:
         stored[self.rows] = np.diff(indptr)
         far = np.r_[0, np.cumsum(stored)].astype(np.int32)
         where = (data, self.columns[indices].astype(np.int32), far)
-        return sg.bsr_array(tuple(map(engine.array, where)), shape=(SIDE, SIDE))
+        mask = sg.bsr_array(tuple(map(engine.array, where)), shape=(SIDE, SIDE))
+        if self.index != np.int32:
+            mask.sort_indices()  # else a pattern with sorted, 32-bit indices would be read
+            pattern = mask.pattern
+            pattern._indices = pattern.indices.astype(self.index)
+            pattern._indptr = pattern.indptr.astype(self.index)
+        return mask
 
     def placed(self, engine, array, places):
         """Return rows in their places, zeros between them."""
@@ -103,11 +111,12 @@ class Apart:
         return sg.bsr_array(parts, shape=self.case.shape)
 
 
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize("name", FORWARD)
-def test_scores(engine, rng, name):
+def test_scores(engine, rng, name, index):
     path = path_of(ATTENTION, name)
     skip_unless_it_runs(engine, path)
-    made = Apart(rng, *FORWARD[name])
+    made = Apart(rng, *FORWARD[name], index)
     operands = made.operands(engine)
     with engine.runs(path.SOURCES[0]):
         out, lse = attention(*operands, return_lse=True, config={"path": name})
@@ -116,11 +125,12 @@ def test_scores(engine, rng, name):
     assert_attention_close(made.taken(engine, lse, made.queries, -np.inf), expected_lse)
 
 
+@pytest.mark.parametrize("index", INDICES)
 @pytest.mark.parametrize("name", BACKWARD)
-def test_gradients(engine, rng, name):
+def test_gradients(engine, rng, name, index):
     path = path_of(ATTENTION_BACKWARD, name)
     skip_unless_it_runs(engine, path)
-    made = Apart(rng, *BACKWARD[name])
+    made = Apart(rng, *BACKWARD[name], index)
     operands = made.operands(engine)
     grad = made.placed(engine, made.case.grad, made.queries)
     with sg.use_engine(engine.name):
