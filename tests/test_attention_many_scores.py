@@ -85,9 +85,9 @@ class Apart:
 
     def placed(self, engine, array, places):
         """Return rows in their places, zeros between them."""
-        far = engine.xp.zeros((*array.shape[:-2], SIDE, array.shape[-1]), array.dtype)
-        far[..., engine.array(places), :] = engine.array(array)
-        return far
+        far = np.zeros((*array.shape[:-2], SIDE, array.shape[-1]), array.dtype)
+        far[..., places, :] = array
+        return engine.array(far)
 
     def operands(self, engine):
         query = self.placed(engine, self.case.query, self.queries)
@@ -98,11 +98,10 @@ class Apart:
 
     def taken(self, engine, array, places, rest):
         """Return the rows in these places, on the host; all others are ``rest``."""
-        places = engine.array(places)
-        found = engine.host(array[:, places])
-        array[:, places] = rest
-        assert bool((array == rest).all())
-        return found
+        host = engine.host(array)
+        others = np.delete(host, places, axis=1)
+        assert (others == rest).all()
+        return host[:, places]
 
     def mask_gradient(self, engine, gradient):
         indices = np.searchsorted(self.columns, engine.host(gradient.indices))
