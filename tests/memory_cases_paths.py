@@ -53,6 +53,7 @@ ATTENTION = {
 GRADIENTS = {
     "wgmma": ("bsr_attention_backward_sm90", "float16"),
     "mma": ("bsr_attention_backward_sm80", "bfloat16"),
+    "fma": ("bsr_attention_backward_fma", "float32"),
 }
 
 

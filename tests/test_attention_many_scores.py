@@ -28,7 +28,7 @@ FORWARD = {
     "simt": ("float32", (64, 64)),
 }
 INDICES = ["int32", "int64"]
-BACKWARD = {name: FORWARD[name] for name in ("wgmma", "mma", "simt")}
+BACKWARD = {name: FORWARD[name] for name in ("wgmma", "mma", "fma", "simt")}
 
 
 def test_every_path_is_here():

@@ -101,7 +101,7 @@ def drawn_kind(rng, number: int) -> Kind:
     halves = ("bfloat16", "float16")
     dtypes = {"fma": ("float32",), "mma_f64": ("float64",), "simt": (*halves, "float32", "float64")}
     dtype = str(rng.choice(dtypes.get(path, halves)))
-    backward = path if path in {"wgmma", "mma"} and max(widths) <= 128 else "simt"
+    backward = path if path in {"wgmma", "mma", "fma"} and max(widths) <= 128 else "simt"
     score = SCORES[number % len(SCORES)]
     mask = tuple(MAKERS)[number // len(PATHS) % len(MAKERS)]
     return Kind(path, backward, dtype, blocksize, widths, score, mask)
