@@ -46,6 +46,10 @@ class DeviceArray(np.ndarray):
     def device(self):
         return on(self.device_id)
 
+    @property
+    def _c_contiguous(self):
+        return self.flags.c_contiguous
+
     def get(self):
         return self.view(np.ndarray).copy()  # from wherever it is
 

@@ -1,7 +1,7 @@
-"""What the paths of sampled, scattered and sparse products may take, as `memory_cases` states it.
+"""What paths of attention and of products at blocks may take, as `memory_cases` states it.
 
-None takes anything beside its result, from the second call on: the parts of a sum that is split are
-workspace of the pattern.
+No product takes anything beside its result, from the second call on: the parts of a sum that is
+split are workspace of the pattern.
 """
 
 from functools import partial
@@ -43,6 +43,18 @@ SPGEMM = {  # and a side of the blocks
     "small": ("bsr_spgemm_small", "float32", 4),
     "simt": ("bsr_spgemm_simt", "complex64", 4),
 }
+#: Of attention and of its gradients.
+ATTENTION = {
+    "wgmma": ("bsr_attention_sm90", "float16"),
+    "mma": ("bsr_attention_sm80", "bfloat16"),
+    "mma_f64": ("bsr_attention_f64", "float64"),
+    "fma": ("bsr_attention_fma", "float32"),
+}
+GRADIENTS = {
+    "wgmma": ("bsr_attention_backward_sm90", "float16"),
+    "mma": ("bsr_attention_backward_sm80", "bfloat16"),
+    "fma": ("bsr_attention_backward_fma", "float32"),
+}
 
 
 def blocks(cp, rng, side, dtype, shape=SHAPE):
@@ -74,6 +86,40 @@ def multiplied_by(path, cp, rng):
     return Case((kernel,), lambda: sg.bsr_spgemm(a, b, config={"path": path}).data)
 
 
+def operands_of_attention(cp, rng, dtype):
+    """Return query, key, value and mask, and the bytes of a schedule and of the mask's bits."""
+    side, lengths = 64, SHAPE
+    q, k = (values(cp, rng, (2, 3, n, 64), dtype) for n in lengths)
+    mask = blocks(cp, rng, side, "bool")
+    bits = mask.nnzb * side * (side // 32) * 4
+    return (q, k, k, mask), 4 * (lengths[0] // side + mask.nnzb) + bits
+
+
+def attention_by(path, cp, rng):
+    """No score matrix."""
+    kernel, dtype = ATTENTION[path]
+    operands, known = operands_of_attention(cp, rng, dtype)
+    how = {"config": {"path": path}, "return_lse": True}
+    return Case((kernel,), lambda: sg.scaled_dot_product_attention(*operands, **how), known)
+
+
+def gradients_by(path, cp, rng):
+    """One float a query, and what is known of the pattern and of its transpose."""
+    kernel, dtype = GRADIENTS[path]
+    operands, known = operands_of_attention(cp, rng, dtype)
+    out, lse = sg.scaled_dot_product_attention(*operands, return_lse=True)
+    how = {"config": {"path": path}}
+
+    def call():
+        return sg.scaled_dot_product_attention_backward(out, *operands, out, lse, **how)[:3]
+
+    return Case((kernel,), call, 2 * known + lse.nbytes)
+
+
+for path in ATTENTION:
+    CASES[f"attention_by_{path}"] = partial(attention_by, path)
+for path in GRADIENTS:
+    CASES[f"attention_gradients_by_{path}"] = partial(gradients_by, path)
 for path in SAMPLED:
     CASES[f"sampled_addmm_by_{path}"] = partial(sampled_by, path)
     if path != "simt":

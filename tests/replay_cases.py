@@ -39,6 +39,7 @@ CASES: dict[str, Callable[[Any, Any], Case]] = {}
 #: Products at stored blocks, of listed blocks and of two sparse matrices, and the softmax of rows.
 OF_BLOCKS = ["softmax", "softmax_backward", "sampled_addmm", "spgemm"]
 OF_BLOCKS += ["bsr_scatter_mm", "scatter_mm", "scatter_mm_by_config"]
+OF_ATTENTION = ["attention", "attention_backward"]
 
 
 def case(make):

@@ -66,3 +66,16 @@ def test_all_three_or_none():
         attend(q, q[0], q, mask)
     with pytest.raises(ValueError, match=r"argument 'out': expected two dimensions"):
         attend(q[0], q[0], q[0], mask, out=np.ones((1, 4, 2)))
+
+
+@pytest.mark.parametrize("name", ["grad", "out", "lse", "grad_lse"])
+def test_results_of_a_batch_beside_one_head(name):
+    """The message counts the dimensions that were given."""
+    q, mask = np.ones((4, 2)), sg.causal(4, 2)
+    out, lse = attend(q, q, q, mask, return_lse=True)
+    given = {"grad": out, "out": out, "lse": lse, "grad_lse": lse}
+    given[name] = given[name][None]
+    expected, got = ("two", r"\(1, 4, 2\)") if given[name].ndim == 3 else ("one", r"\(1, 4\)")
+    said = f"argument '{name}': expected {expected} dimensions? .*, got {got}"
+    with pytest.raises(ValueError, match=f"^scaled_dot_product_attention_backward: {said}"):
+        backward(query=q, key=q, value=q, mask=mask, **given)

@@ -11,7 +11,11 @@ import pytest
 
 import fake_devices
 from fake_devices import DeviceArray, Machine
-from sparsegpu import _memo
+from sparsegpu import (
+    _memo,
+    scaled_dot_product_attention,
+    scaled_dot_product_attention_backward,
+)
 from sparsegpu.bsr.array import bsr_array
 from sparsegpu.bsr.block_mask import BlockMask
 from sparsegpu.bsr.promote import product_operands
@@ -187,3 +191,39 @@ def test_the_other_half_of_a_24_matrix_is_complete_where_it_is(cupy, monkeypatch
     made = layout.Half(packed, meta)
     monkeypatch.setattr(layout.Halves, "_build", lambda self, side: made)
     assert halves.get(1) is made and Machine.waited == [1] and Machine.current == 0
+
+
+# -- operands on two GPUs ------------------------------------------------------------------------
+
+
+def operand_of_attention(cupy, name):
+    """Return an array, or a mask, on the current GPU."""
+    if name in {"mask", "bits"}:
+        where = map(cupy.array, ([0, 1, 2], [0, 1]))
+        pattern = Pattern(*where, (4, 4), (2, 2), check=False)
+        pattern.note("order", (True, True))
+        kind, none = cupy.ones(2, np.uint8), cupy.zeros((0, 2, 1), np.uint32)
+        mask = BlockMask._of(pattern, kind, none)
+        return mask if name == "bits" else mask.tobsr()
+    shapes = {"lse": (1, 4), "grad_lse": (1, 4), "sinks": (1,), "slopes": (1,)}
+    return cupy.zeros(shapes.get(name, (1, 4, 2)), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "names"),
+    [
+        (scaled_dot_product_attention, "query key value mask slopes sinks out"),
+        (scaled_dot_product_attention_backward, "grad query key value mask out lse grad_lse sinks"),
+    ],
+)
+@pytest.mark.parametrize("mask", ["mask", "bits"])
+def test_attention_of_operands_on_two_gpus(cupy, function, names, mask):
+    first, *others = names.split()
+    for other in others:
+        given = {}
+        for name in (first, *others):
+            with fake_devices.on(int(name == other)):
+                given[name] = operand_of_attention(cupy, mask if name == "mask" else name)
+        said = f"argument '{other}': expected an array on device 0 like '{first}', got device 1"
+        with pytest.raises(ValueError, match=f"^{function.__name__}: {said}"):
+            function(**given)

@@ -6,10 +6,11 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import sparsegpu as sg
-from replay_cases import CASES, OF_BLOCKS, block_sparse, canonical, dense
+from replay_cases import CASES, OF_ATTENTION, OF_BLOCKS, block_sparse, canonical, dense
 
 FEW = 200  # after which whatever is kept by kinds of calls is full
 #: More operands than calls that are kept.
@@ -40,7 +41,7 @@ def check_nothing_is_left(engine, call: Callable[[int], Any], share: int = 1) ->
     assert after <= used
 
 
-@pytest.mark.parametrize("name", OF_BLOCKS)
+@pytest.mark.parametrize("name", OF_BLOCKS + OF_ATTENTION)
 def test_the_same_calls(engine, rng, name):
     """Replayed on a GPU, but for those that copy or read something."""
     made = CASES[name](engine.xp, rng)
@@ -96,8 +97,38 @@ def spgemm_of_other_patterns(xp, rng, others):
     return lambda i: sg.bsr_spgemm(a, right[i % RING])
 
 
+def attention(xp, rng, others):
+    mask = canonical(xp, rng, "float16", (64, 64)).astype("bool")
+    q, k, v = (dense(xp, rng, (2, 4, 64, 32)) for _ in range(3))
+    return lambda i: sg.scaled_dot_product_attention(others(q)[i % RING], k, v, mask)
+
+
+def attention_backward(xp, rng, others):
+    mask = canonical(xp, rng, "float16", (64, 64)).astype("bool")
+    q, k, v, grad = (dense(xp, rng, (2, 4, 64, 32)) for _ in range(4))
+    out, lse = sg.scaled_dot_product_attention(q, k, v, mask, return_lse=True)
+    back = sg.scaled_dot_product_attention_backward
+    return lambda i: back(grad, others(q)[i % RING], k, v, mask, out, lse, mask_gradient=True)
+
+
+def attention_of_other_lengths(xp, rng, others):
+    """A mask for each call, as in decoding: lists of pages, of which ever more count."""
+    lists = xp.asarray(np.stack([rng.permutation(12)[:8] for _ in range(4)]))
+    counts = [xp.asarray(rng.integers(0, 9, 4)) for _ in range(RING)]
+    q, (k, v) = dense(xp, rng, (8, 4, 32)), (dense(xp, rng, (2, 192, 32)) for _ in range(2))
+
+    def call(i):
+        how = {"shape": (4, 192), "blocksize": (1, 16), "check": False}
+        mask = sg.masks.from_indices(lists, counts[i % RING], **how)
+        out, lse = sg.scaled_dot_product_attention(q, k, v, mask, return_lse=True)
+        return sg.scaled_dot_product_attention_backward(out, q, k, v, mask, out, lse)
+
+    return call
+
+
 OTHER_OPERANDS = [softmax, softmax_backward, sampled_addmm, bsr_scatter_mm, scatter_mm, index_lists]
 OTHER_OPERANDS += [spgemm, spgemm_of_other_patterns]
+OTHER_OPERANDS += [attention, attention_backward, attention_of_other_lengths]
 
 
 @pytest.mark.parametrize("make", OTHER_OPERANDS, ids=lambda make: make.__name__)
@@ -110,5 +141,5 @@ def test_calls_on_other_operands(engine, rng, make):
             copies[0] = [array.copy() for _ in range(RING)]
         return copies[0]
 
-    plans = make in (index_lists, spgemm_of_other_patterns)
+    plans = make in (index_lists, spgemm_of_other_patterns, attention_of_other_lengths)
     check_nothing_is_left(engine, make(engine.xp, rng, others), share=10 if plans else 1)

@@ -372,3 +372,13 @@ def test_a_peer_that_refuses_is_a_reason_in_the_row(cusparse, monkeypatch):
     found = measure.measure_case(case)
     said = "cusparseSDDMM_bufferSize: status 10"
     assert found.peers == {SDDMM_CSR: said, SDDMM_BSR: said} and found.ms == 2.0
+
+
+@pytest.mark.parametrize(("section", "count"), [("attention", 10), ("gradients", 4)])
+def test_goals_of_attention_are_beyond_its_bars(section, count):
+    """Of what a call takes on the device in 16 bits; paths that are only compared have neither."""
+    every = cases.cases([section])
+    held = [case for case in every if case.goals]
+    assert len(held) == count
+    assert all(case.goals[0].value < case.bars[0].value for case in held)
+    assert not any(case.bars or case.goals for case in every if case.path)

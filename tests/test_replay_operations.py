@@ -10,7 +10,7 @@ import pytest
 
 import sparsegpu as sg
 from in_threads import run_in_threads
-from replay_cases import CASES, OF_BLOCKS, canonical, dense
+from replay_cases import CASES, OF_ATTENTION, OF_BLOCKS, canonical, dense
 from sparsegpu._arrays import namespace
 from sparsegpu.engines.cuda.runtime.launch import recording
 from sparsegpu.engines.cuda.runtime.replay import Call
@@ -132,7 +132,7 @@ def check_captured(engine, call, values, rng):
                 assert got == bits(call())
 
 
-@pytest.mark.parametrize("operation", OF_BLOCKS, indirect=True)
+@pytest.mark.parametrize("operation", OF_BLOCKS + OF_ATTENTION, indirect=True)
 def test_captured_on_the_second_call(cuda_engine, operation, rng):
     for name, call in {"": operation.call, **operation.others}.items():
         if name != "of other values":  # which are new memory each time

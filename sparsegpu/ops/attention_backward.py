@@ -123,6 +123,13 @@ def scaled_dot_product_attention_backward(
     given, mask = mask, mask_operand(function, mask)
     out, lse = as_array(out, function, "out"), as_array(lse, function, "lse")
     if query.ndim == key.ndim == value.ndim == 2:
+        grad_lse = optional_array(grad_lse, function, "grad_lse")
+        for name, array in (("grad", grad), ("out", out)):
+            if array.ndim != 2:
+                raise bad_value(function, name, "two dimensions (L, Ev)", tuple(array.shape))
+        for name, array in (("lse", lse), ("grad_lse", grad_lse)):
+            if array is not None and array.ndim != 1:
+                raise bad_value(function, name, "one dimension (L,)", tuple(array.shape))
         found = scaled_dot_product_attention_backward(
             grad[None],
             query[None],
@@ -131,7 +138,7 @@ def scaled_dot_product_attention_backward(
             given,
             out[None],
             lse[None],
-            grad_lse=None if grad_lse is None else as_array(grad_lse, function, "grad_lse")[None],
+            grad_lse=None if grad_lse is None else grad_lse[None],
             scale=scale,
             is_causal=is_causal,
             dropout_p=dropout_p,
