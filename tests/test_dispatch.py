@@ -101,6 +101,10 @@ def bsr(dtype, blocksize, n, *, order="C", alpha=1, allow_tf32=False, lengths=No
         ("float32", (4, 4), 8, {}, ["bsr_addmm_vector"]),
         ("float32", (3, 3), 1, {"lengths": [900, *[1] * 60]}, ["bsr_addmm_vector", "_parts"]),
         ("float16", (16, 16), 64, {}, ["bsr_addmm_skinny"]),
+        # Many rows are left to others, but long ones with few columns.
+        ("float16", (16, 16), 16, {"lengths": [4] * 600}, ["bsr_addmm_sm80"]),
+        ("float16", (16, 16), 16, {"lengths": [40] * 600}, ["bsr_addmm_skinny"]),
+        ("float16", (2, 2), 128, {"lengths": [16] * 60}, ["bsr_addmm_sm80"]),
         ("float64", (32, 32), 64, {}, ["bsr_addmm_f64"]),
         ("float32", (32, 32), 64, {}, ["bsr_addmm_f32"]),
         ("float32", (32, 30), 64, {"allow_tf32": True}, ["bsr_addmm_sm80"]),
@@ -126,7 +130,7 @@ def bsr(dtype, blocksize, n, *, order="C", alpha=1, allow_tf32=False, lengths=No
         # ... than SIMT code, but for copies by element to few rows.
         ("float16", (12, 12), 12, {}, ["bsr_addmm_simt"]),
         ("float16", (3, 3), 40, {}, ["bsr_addmm_sm80"]),
-        ("float16", (5, 5), 512, {}, ["bsr_addmm_groups"]),
+        ("float16", (5, 5), 512, {"lengths": [16] * 60}, ["bsr_addmm_sm80"]),
         ("int8", (5, 5), 40, {}, ["bsr_addmm_sm80"]),
         ("float32", (2, 2), 512, {}, ["bsr_addmm_f32"]),
         ("float64", (2, 2), 40, {}, ["bsr_addmm_f64"]),

@@ -1,5 +1,7 @@
 """The 16-bit product whose row groups share tiles of dense, on tensor cores from 8.0 on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import sparsegpu
 from covering import covered
 from path_contract import BsrPath, FromTheRight, ManyTiles, UnalignedBlocks
 from sparsegpu.engines.cuda.paths import bsr_addmm_groups
+from sparsegpu.engines.cuda.paths._facts import Facts
 from sparsegpu.testing import random_values
 from tile_cases import tile_of
 
@@ -66,3 +69,11 @@ def test_high_slices_without_branches_have_the_registers_of_three_thread_blocks(
 ):
     tile = tile_of(bsr_addmm_groups, "float16", blocksize, 128)
     assert tile.defines["RESIDENT"] == resident
+
+
+@pytest.mark.parametrize(
+    ("bk", "row_blocks", "pays"), [(8, 100, True), (5, 100, False), (1, 9, False), (1, 8, True)]
+)
+def test_blocks_of_few_columns_are_for_short_rows(bk, row_blocks, pays):
+    f = Facts(dtype=np.dtype("float16"), shape=(4096,) * 3, row_blocks=row_blocks)
+    assert bsr_addmm_groups.pays(replace(f, blocksize=(bk, bk))) == pays
