@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from ml_dtypes import finfo
 
 import sparsegpu
 from attention_cases import Case, attention, heads_inside, on_engine, survivors
-from sparsegpu.testing import assert_gradient_close, to_host
+from sparsegpu.testing import ATTENTION_TOLERANCE, assert_gradient_close, to_host
 
 backward = sparsegpu.scaled_dot_product_attention_backward
 
@@ -74,6 +75,8 @@ class GradientCase(Case):
         kept = np.ones(p.shape)
         if dropout_p:
             kept = survivors(p.shape, dropout_p, seed) / (1 - dropout_p)
+        smallest = float(finfo(self.query.dtype).smallest_subnormal)
+        underflow = smallest / (2 * ATTENTION_TOLERANCE[self.digits])
         lse_term = np.zeros(grad.shape[:-1]) if grad_lse is None else grad_lse.astype(np.float64)
 
         def through(q, k, v, grad, slope, lse_term, sign):
@@ -81,11 +84,13 @@ class GradientCase(Case):
             dweight = kept * np.einsum("...ie,...je->...ij", grad, v)
             delta = (p * dweight).sum(-1) + sign * lse_term
             dlogit = p * (dweight + sign * delta[..., None])
-            dacc = dlogit * slope
+            # What is rounded to the operands' dtype may underflow: an error of its own size.
+            least = underflow * allowed if sign > 0 else 0
+            dacc = dlogit * slope + least * abs(scale)
             return {
                 "query": np.einsum("...ij,...je->...ie", dacc, k),
                 "key": np.einsum("...ij,...ie->...je", dacc, q),
-                "value": np.einsum("...ij,...ie->...je", p * kept, grad),
+                "value": np.einsum("...ij,...ie->...je", p * kept + least, grad),
                 "mask": dlogit,
                 "sinks": sign * (p_sink * delta).sum(-1),
             }

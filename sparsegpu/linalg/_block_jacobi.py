@@ -82,7 +82,10 @@ def inverse_diagonal(A: Any, function: str, invert: Callable[[Any], Any] | None 
         stored = xp.flatnonzero(pattern._rows == pattern._indices)
         blocks = xp.zeros((count, b, b), A.dtype)
         if pattern.has_repeated_blocks:
-            xp.add.at(blocks, pattern._indices[stored], A.data[stored])
+            # As real numbers, because CuPy's `add.at` takes no complex ones.
+            real = A.data.real.dtype
+            data = xp.ascontiguousarray(A.data[stored]).view(real)
+            xp.add.at(blocks.view(real), pattern._indices[stored], data)
         else:
             blocks[pattern._indices[stored]] = A.data[stored]
         inverse = _inverse(blocks, function) if invert is None else invert(blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ _STACKED = {
     "block_diag": lambda a, b: scipy.linalg.block_diag(a, b).astype(a.dtype),
 }
 _OFFSETS = (0, 1, -1, 5, -40, 1000)
+_MOST_OF_IDENTITY = 1024  # rows of the least that two block sizes divide
 
 
 def _offset(k: Any) -> int:
@@ -108,7 +110,8 @@ def unit(draws: Draws) -> Case:
 
     arguments = {"m": m, "n": n, "k": draws.choice(_OFFSETS), "blocksize": (bm, bk)}
     if name == "identity":
-        arguments = {"n": draws.count(3) * bm * bk, "blocksize": (bm, bk)}
+        bk = bk if lcm(bm, bk) <= _MOST_OF_IDENTITY else bm
+        arguments = {"n": draws.count(3) * lcm(bm, bk), "blocksize": (bm, bk)}
     function = getattr(sparsegpu, name)
     call = partial(function, dtype=dtype, xp=draws.xp)
     return Case(name, call, arguments, expected, documented=function)
