@@ -102,3 +102,15 @@ def test_the_real_table_names_real_sources():
     names = set(source.source_names())
     assert {row.source for row in kernels()} <= names
     assert all(set(row.archs) <= {*PORTABLE, "90a"} for row in kernels())
+
+
+def test_a_sample_has_every_dtype_and_architecture_and_may_spill(sources, monkeypatch, capsys):
+    types = tuple({"VALUE": n, "T": name} for n, name in ((1, "f32"), (2, "f32"), (3, "f64")))
+    row = KernelSource("good", OPERATIONS, ("float32",), ("80", "90"), variants=types)
+    use(monkeypatch, row, SPILLING_TENSOR)
+    sampled = matrix.sample(matrix.builds((row,)))
+    assert [(b.arch, b.defines["VALUE"]) for b in sampled] == [("80", 1), ("90", 1), ("80", 3)]
+    assert matrix.main(["good", "spills", "--sample"]) == 0
+    assert matrix.main(["spills"]) == 1
+    (sources / "good.cu").write_text("no kernel")
+    assert matrix.main(["good", "--sample"]) == 1

@@ -1,9 +1,13 @@
 """The compile matrix: every kernel for every architecture it declares, without a GPU.
 
-    python -m sparsegpu.engines.cuda.matrix [SOURCE ...]
+    python -m sparsegpu.engines.cuda.matrix [SOURCE ...] [--sample]
 
 Exit status 1 when a variant does not compile, a tensor-core kernel spills, a ``.cu`` file belongs
 to no kernel, or (without SOURCE) an operation has no path on some architecture.
+
+``--sample`` compiles one variant of each source and dtype, and of each source and architecture: to
+see whether another NVRTC than the usual one takes the sources. Whether kernels spill there does not
+count.
 """
 
 from __future__ import annotations
@@ -121,6 +125,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help="only these sources")
     parser.add_argument("--jobs", type=int, default=2, help="compiler processes (default 2)")
+    parser.add_argument(
+        "--sample", action="store_true", help="one variant of a source and dtype, or architecture"
+    )
     options = parser.parse_args(arguments)
     known = {row.source for row in kernels()}
     unknown = [name for name in options.sources if name not in known]
@@ -128,8 +135,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no kernel {', '.join(unknown)}")
     rows = [row for row in kernels() if not options.sources or row.source in options.sources]
     start = time.perf_counter()
-    outcomes = _run_all(builds(rows), options.jobs)
-    problems = [o.error for o in outcomes if o.error is not None]
+    work = builds(rows)
+    outcomes = _run_all(sample(work) if options.sample else work, options.jobs)
+    problems = [
+        o.error
+        for o in outcomes
+        if o.error is not None and not (options.sample and o.resources is not None)
+    ]
     if not options.sources:
         problems += gaps(rows)
     print(table(outcomes))
@@ -139,6 +151,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for problem in problems:
         print(f"\n{problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def sample(work: Sequence[Build]) -> list[Build]:
+    """Return the first builds of each source and dtype, and of each source and architecture."""
+    firsts: dict[tuple[str, str], Build] = {}
+    for build in work:
+        for name in (str(build.defines.get("T")), build.arch):
+            firsts.setdefault((build.source, name), build)
+    chosen = set(map(id, firsts.values()))
+    return [build for build in work if id(build) in chosen]
 
 
 def _run_all(work: Sequence[Build], jobs: int) -> list[Outcome]:
