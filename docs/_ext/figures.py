@@ -16,7 +16,7 @@ _DENSE = "cuBLAS dense"
 _COLOURS = ("#2f7fa5", "#d17a22", "#5d8a3a", "#9a4f96", "#b8443c", "#6b7280")
 Rows = list[dict[str, Any]]
 #: The attention whose time is drawn by density (benchmark/cases_attention.py).
-_OF_TIME = {"block": [128, 128], "shape": [4096, 4096, 128]}
+_OF_TIME = {"dtype": "bfloat16", "block": [128, 128], "shape": [4096, 4096, 128]}
 
 
 def draw(app: Sphinx) -> None:
@@ -136,7 +136,7 @@ def by_density(ax: Any, rows: Rows) -> None:
             row
             for row in rows
             if row["section"] == "attention"
-            and (row["block"], row["shape"]) == (_OF_TIME["block"], _OF_TIME["shape"])
+            and all(row[name] == value for name, value in _OF_TIME.items())
             and " path" not in row["case"]
         ),
         key=lambda row: row["density"],
