@@ -62,8 +62,8 @@ class AttentionWorkload(Workload):
 
     @property
     def tolerance(self) -> float:
-        """What results may differ by; TF32 has as many digits as float16."""
-        return ATTENTION_TOLERANCE["float16" if self.case.tf32 else self.case.dtype]
+        """What results may differ by."""
+        return ATTENTION_TOLERANCE["tf32" if self.case.tf32 else self.case.dtype]
 
     @property
     def stored(self) -> int:

@@ -59,9 +59,9 @@ def block_jacobi(A: Any) -> Any:
 
 
 def inverse_diagonal(A: Any, function: str, invert: Callable[[Any], Any] | None = None) -> Any:
-    """Return the `bsr_array` of the inverses of A's diagonal blocks (n, b, b).
+    """Return the `bsr_array` of the inverses of A's diagonal blocks.
 
-    By default those that ``invert`` returns of regular blocks; singular ones are refused.
+    Singular blocks are refused, unless ``invert`` inverts the blocks (n, b, b) in its own way.
     """
     check_sparse(function, "A", A)
     if A.pattern.batch_shape:

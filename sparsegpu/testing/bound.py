@@ -339,6 +339,7 @@ def softmax_backward_bound(grad: Any, softmax: Any) -> tuple[np.ndarray, np.ndar
 ATTENTION_TOLERANCE = {
     "bfloat16": 3e-2,
     "float16": 4e-3,
+    "tf32": 4e-3,  # float32 with ``allow_tf32``: as many digits as float16
     "float32": 2e-5,
     "float64": 2e-5 * 2.0**-29,
 }

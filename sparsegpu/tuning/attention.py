@@ -82,6 +82,4 @@ def kind_of(operands: Operands, out: Any, allow_tf32: bool) -> Kind:
 
 def bound(out: Any, kind: Kind) -> Any:
     """Return how far two correct results may be apart: twice the tolerance, elementwise."""
-    name = kind.family.dtype
-    # TF32 has as many digits as float16.
-    return 2 * ATTENTION_TOLERANCE["float16" if name == "tf32" else name] * (1 + abs(out))
+    return 2 * ATTENTION_TOLERANCE[kind.family.dtype] * (1 + abs(out))

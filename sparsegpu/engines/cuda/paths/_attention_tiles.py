@@ -107,6 +107,13 @@ def score_defines(f: AttentionFacts) -> dict[str, Any]:
     }
 
 
+def gradient_defines(f: AttentionFacts) -> dict[str, Any]:
+    """Return the ``-D`` names of types and of the score, for kernels of gradients."""
+    names = ("T", "MASK", "SOFTCAP", "SLOPES", "DROPOUT", "BM", "BK")
+    of_score = score_defines(f)
+    return {name: of_score[name] for name in names}
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The tiles of an attention, and what the kernels read of its mask.

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
-from ..runtime.types import ctype
 from . import _attention
 from ._attention import AttentionFacts
 from ._attention_backward import AttentionBackward
-from ._attention_tiles import AttentionTile, gradient_launches, serves_backward, widths_for_mma
+from ._attention_tiles import (
+    AttentionTile,
+    gradient_defines,
+    gradient_launches,
+    serves_backward,
+    widths_for_mma,
+)
 from ._facts import HALVES, INDICES, always
 from ._fields import Fields
 
@@ -77,13 +82,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         threads=2 * tile_own,
         shared_memory=shared_memory(tile_other),
         defines={
-            "T": ctype(f.dtype),
-            "MASK": ctype(f.mask_dtype),
-            "SOFTCAP": int(f.softcap),
-            "SLOPES": int(f.slopes),
-            "DROPOUT": int(f.dropout),
-            "BM": f.blocksize[0],
-            "BK": f.blocksize[1],
+            **gradient_defines(f),
             "TILE_OWN": tile_own,
             "TILE_OTHER": tile_other,
             "FEATURES": features,

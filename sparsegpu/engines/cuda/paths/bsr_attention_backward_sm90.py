@@ -17,7 +17,6 @@ from ..runtime.architectures import HOPPER
 from ..runtime.device import multiprocessors
 from ..runtime.launch import Launch, kernel
 from ..runtime.submission import workspace
-from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_numbers
 from . import _attention
 from ._attention import AttentionFacts
@@ -26,6 +25,7 @@ from ._attention_tiles import (
     GRADIENT_VIEWS,
     AttentionTile,
     backward_schedule,
+    gradient_defines,
     gradient_reads,
     serves_backward,
 )
@@ -125,13 +125,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         threads=THREADS,
         shared_memory=_CONSUMERS * _OWN // tile_own * (tile_own + largest) * line + 1024,
         defines={
-            "T": ctype(f.dtype),
-            "MASK": ctype(f.mask_dtype),
-            "SOFTCAP": int(f.softcap),
-            "SLOPES": int(f.slopes),
-            "DROPOUT": int(f.dropout),
-            "BM": bm,
-            "BK": bk,
+            **gradient_defines(f),
             "TILE_OWN": tile_own,
             "TILE_KEYS": tile_keys,
             "TILE_QUERIES": tile_queries,
