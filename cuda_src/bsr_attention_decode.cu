@@ -284,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int i = 0; i < 2; ++i)
         sums_of(warp, row)[8 * n + lane % 4 * 2 + i] = sums[4 * n + 2 * r + i];
     if (lane % 4 == 0) {
-      tops[warp][row] = softmax.top[r] * (FOLD ? score_args.scale : 1.0f);
+      tops[warp][row] = softmax.logit(r);
       totals[warp][row] = softmax.sum[r];
     }
   }

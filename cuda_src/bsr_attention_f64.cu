@@ -205,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   };
   const T sink = SINKS ? *to.at.pointer<const T>(sinks) : minus_infinity<T>();
   store_rows<BM, BK>(
-      sums, softmax, FOLD ? score_args.scale : T(1), to, to_rows, operands, schedule, states,
+      sums, softmax, to, to_rows, operands, schedule, states,
       to_score, to_mask,
       RowOutputs<OUT, T, SINKS>(to, out, lse, sink, problem.value_features, score_args.kept_scale));
 }

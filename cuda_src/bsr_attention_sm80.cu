@@ -129,7 +129,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_wait<0>();
 
   auto operands = [&] { return head; };
-  store_tile_rows<OUT, SINKS, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
-                                      operands, problem.value_features, schedule, states, score,
-                                      mask, out, lse, sink, parts, splits);
+  store_tile_rows<OUT, SINKS, BM, BK>(sums, softmax, tile, rows, operands, problem.value_features,
+                                      schedule, states, score, mask, out, lse, sink, parts, splits);
 }

@@ -31,6 +31,7 @@
 #include "common/warp_arrive.cuh"
 #include "ptx/bulk_tensor.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/opaque.cuh"
 #include "ptx/wgmma.cuh"
 
 using namespace sparsegpu;
@@ -70,7 +71,7 @@ constexpr int EARLY_STAGES = STAGES - 2;
 
 // What a team shares besides its tiles.
 struct TeamMemory {
-  unsigned long long keys_full[STAGES], values_full[STAGES], empty[STAGES];
+  unsigned long long full[STAGES], empty[STAGES];
   unsigned long long query_full[QUERY_STAGES], query_empty[QUERY_STAGES];
   Tile tile[TILES];
   int stages[TILES];  // of its keys
@@ -127,23 +128,20 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
       const uint2 known = {__ballot_sync(~0u, state != NOT_STORED),
                            __ballot_sync(~0u, state == ALL_TRUE)};
       if (lane == 0) shared.known[stage] = known;
-      const unsigned keys_full = shared_address(&shared.keys_full[stage]);
-      const unsigned values_full = shared_address(&shared.values_full[stage]);
+      const unsigned full = shared_address(&shared.full[stage]);
       __syncwarp();
       if (lane == 0) {
-        mbarrier_arrive_expect_tx(keys_full, KEY_BYTES);
-        mbarrier_arrive_expect_tx(values_full, VALUE_BYTES);
+        mbarrier_arrive_expect_tx(full, STAGE_BYTES);
       } else if (EACH_LANE_ARRIVES) {
-        mbarrier_arrive(keys_full);
+        mbarrier_arrive(full);
       }
       __syncwarp();  // expect the bytes before they arrive
       if (lane < ENTRIES * ROWS && lane % ROWS == 0) {
         const unsigned keys = stages + stage * STAGE_BYTES + lane / ROWS * (KEYS * LINE_BYTES);
         for (int c = 0; c < FEATURES; c += PANEL)
-          tma_load(keys + c * (TILE_K * 2), maps.key, keys_full, c, key, key_matrix);
+          tma_load(keys + c * (TILE_K * 2), maps.key, full, c, key, key_matrix);
         for (int c = 0; c < VALUE_FEATURES; c += PANEL)
-          tma_load(keys + KEY_BYTES + c * (TILE_K * 2), maps.value, values_full, c, key,
-                   value_matrix);
+          tma_load(keys + KEY_BYTES + c * (TILE_K * 2), maps.value, full, c, key, value_matrix);
       }
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
@@ -160,12 +158,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     const __grid_constant__ ScoreArgs<float> score_args, float* parts, long long splits) {
   extern __shared__ unsigned char dynamic[];
   __shared__ TeamMemory teams[TEAMS];
-  const unsigned memory = shared_address(dynamic + (1024 - shared_address(dynamic) % 1024) % 1024);
+  // Opaque: descriptors begin with a register, not with the address made again.
+  const unsigned memory =
+      opaque(shared_address(dynamic + (1024 - shared_address(dynamic) % 1024) % 1024));
   if (threadIdx.x == 0) {
     for (int team = 0; team < TEAMS; ++team) {
       for (int s = 0; s < STAGES; ++s) {
-        mbarrier_init(shared_address(&teams[team].keys_full[s]), WARP_ARRIVALS);
-        mbarrier_init(shared_address(&teams[team].values_full[s]), 1);
+        mbarrier_init(shared_address(&teams[team].full[s]), WARP_ARRIVALS);
         mbarrier_init(shared_address(&teams[team].empty[s]), 4 * TEAM * WARP_ARRIVALS);
       }
       for (int q = 0; q < QUERY_STAGES; ++q) {
@@ -246,8 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       }
       wgmma_commit();
     };
-    auto start_sums = [&](int of_stage, int of_parity) {
-      mbarrier_wait(shared_address(&shared.values_full[of_stage]), of_parity);
+    auto start_sums = [&](int of_stage) {
       const unsigned long long values = smem_descriptor<LINE_BYTES>(
           stages + of_stage * STAGE_BYTES + KEY_BYTES, 8 * LINE_BYTES, TILE_K * LINE_BYTES);
       wgmma_fence();
@@ -303,11 +301,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     };
 
     // The stage `now` has its weights, but not its sums.
-    int now = 0, now_parity = 0;
+    int now = 0;
     bool pending = false;
     auto finish_sums = [&] {
       if (!pending) return;
-      start_sums(now, now_parity);
+      start_sums(now);
       wgmma_wait<0>();
       release(now);
       pending = false;
@@ -316,16 +314,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     int left = shared.stages[round % TILES];
     if (left == 0) release_queries();
     for (; left > 0; --left) {
-      mbarrier_wait(shared_address(&shared.keys_full[stage]), parity);
+      mbarrier_wait(shared_address(&shared.full[stage]), parity);
       if (looks && !works(stage)) {
         finish_sums();  // a stage that is held would keep the next ones from coming
-        mbarrier_wait(shared_address(&shared.values_full[stage]), parity);
         release(stage);
         if (left == 1) release_queries();
       } else {
         start_scores(stage);
         if (pending) {
-          start_sums(now, now_parity);
+          start_sums(now);
           look(stage);
           wgmma_wait<1>();
         } else {
@@ -338,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
         if (pending) release(now);
         softmax.rescale(sums, shrink);
         round_weights();
-        now = stage, now_parity = parity, pending = true;
+        now = stage, pending = true;
       }
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
@@ -346,8 +343,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     auto operands = [&] {
       return HeadOperands<T>(tile.at, query, key, value, problem.features, problem.value_features);
     };
-    store_tile_rows<OUT, SINKS, BM, BK>(sums, softmax, FOLD ? score_args.scale : 1.0f, tile, rows,
-                                        operands, problem.value_features, schedule, states, score,
-                                        mask, out, lse, sink, parts, splits);
+    store_tile_rows<OUT, SINKS, BM, BK>(sums, softmax, tile, rows, operands, problem.value_features,
+                                        schedule, states, score, mask, out, lse, sink, parts,
+                                        splits);
   }
 }

@@ -36,8 +36,8 @@ _REASONS = (
     (
         "attention",
         "",
-        "At E = 64 products and exponentials take equally long, so every other instruction adds "
-        "to the time ([attention](attention.md)).",
+        "At E = 64 the instructions of the softmax bind, and the rows are short: a tile's beginning "
+        "and end take as long as one and a half stages of keys ([attention](attention.md)).",
     ),
     (
         "gradients",

@@ -6,6 +6,7 @@
 #include "common/attention_row.cuh"
 #include "common/attention_tile.cuh"
 #include "common/warp_reduce.cuh"
+#include "ptx/st_vector.cuh"
 
 namespace sparsegpu {
 
@@ -30,8 +31,7 @@ __device__ __forceinline__ void store_row(const A (&sums)[N], int r, A share, bo
         transpose_across_lanes(words);
         const int column = 8 * (n + t);
         if (here && column < columns)
-          *reinterpret_cast<uint4*>(row + column) =
-              make_uint4(words[0], words[1], words[2], words[3]);
+          st_vector(row + column, words[0], words[1], words[2], words[3]);
       }
       return;
     }
@@ -130,7 +130,7 @@ struct RowParts {
 // is computed again needs.
 template <int BlockM, int BlockK, int N, typename Tile, typename GetOperands, typename A,
           typename Index, typename Score, typename Mask, typename Results>
-__device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>& softmax, A unit,
+__device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>& softmax,
                                            const Tile& tile, const LaneQueries<Tile>& rows,
                                            GetOperands get_operands,
                                            const RowGroups<Index>& schedule, const Index* states,
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>&
 #pragma unroll
       for (int i = 0; i < 2; ++i) number &= sums[4 * n + 2 * r + i] == sums[4 * n + 2 * r + i];
     }
-    results.store(sums, r, row, here, softmax.top[r] * unit, softmax.sum[r]);
+    results.store(sums, r, row, here, softmax.logit(r), softmax.sum[r]);
     again[r] = __ballot_sync(~0u, here && !number);
   }
   if (!(again[0] | again[1])) return;
@@ -161,7 +161,7 @@ __device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>&
     if (!((r ? again[1] : again[0]) >> from & 15)) continue;
     const int row = rows.first + i;
     const A sum = __shfl_sync(~0u, r ? softmax.sum[1] : softmax.sum[0], from);
-    const A top = __shfl_sync(~0u, (r ? softmax.top[1] : softmax.top[0]) * unit, from);
+    const A top = __shfl_sync(~0u, r ? softmax.logit(1) : softmax.logit(0), from);
     attend_row<BlockM, BlockK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
                                schedule.counts[tile.group], Tile::block_row(row),
                                tile.row_in_block(row), tile.first + row, score, mask, top,
@@ -174,14 +174,14 @@ __device__ __forceinline__ void store_rows(const A (&sums)[N], OnlineSoftmax<A>&
 template <typename Out, bool Sinks, int BlockM, int BlockK, int N, typename Tile,
           typename GetOperands, typename Index, typename Score, typename Mask>
 __device__ __forceinline__ void store_tile_rows(
-    const float (&sums)[N], OnlineSoftmax<float>& softmax, float unit, const Tile& tile,
+    const float (&sums)[N], OnlineSoftmax<float>& softmax, const Tile& tile,
     const LaneQueries<Tile>& rows, GetOperands get_operands, int value_features,
     const RowGroups<Index>& schedule, const Index* states, const Score& score, const Mask& mask,
     const View& out, const View& lse, float sink, float* parts, long long splits) {
   constexpr int ROW_FLOATS = PART_HEADER + 2 * N;
   auto store = [&](const auto& results) {
-    store_rows<BlockM, BlockK>(sums, softmax, unit, tile, rows, get_operands, schedule, states,
-                               score, mask, results);
+    store_rows<BlockM, BlockK>(sums, softmax, tile, rows, get_operands, schedule, states, score,
+                               mask, results);
   };
   if (tile.split >= 0)
     store(

@@ -59,9 +59,11 @@ struct TileMask<b8, BlockM, BlockK, Score> {
   template <typename A, int COUNT>
   __device__ __forceinline__ void strip(long long state, int row, int column, int lane,
                                         bool (&attended)[COUNT], A (&)[COUNT]) const {
-    const unsigned first = column;  // without a sign its division by 32 folds
+    // Without a sign the division by 32 folds, and no register holds the row's upper half.
+    const unsigned first = column, of_block = row;
     unsigned word = state == ALL_TRUE ? ~0u : 0u;
-    if (state >= 0) word = bits[(state * BlockM + row) * WORDS + first / 32] >> (first % 32 + lane);
+    if (state >= 0)
+      word = bits[(state * BlockM + of_block) * WORDS + first / 32] >> (first % 32 + lane);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i)
       attended[i] = word >> i & 1 && (BlockK % 8 == 0 || column + lane + i < BlockK);

@@ -56,7 +56,7 @@ _LARGE_STAGES = {
 }
 # Bytes of a team's shared memory besides its tiles (TeamMemory), at most: for each tile of queries,
 # for each stage of keys, and for each block of the mask that a stage has.
-_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 40, 12
+_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 32, 12
 _ALIGNMENT = 1024  # of the stages
 
 
