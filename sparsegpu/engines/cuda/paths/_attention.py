@@ -14,6 +14,7 @@ from ...._score import Score
 from ....pattern import Pattern
 from .._grid import mask_blocks, packed_mask
 from .._heads import as_vectors, split_heads
+from ..runtime.architectures import shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
 from ._product import layout_of
@@ -269,7 +270,5 @@ def examples(
             **{**score, "folded": folded},
             allow_tf32=True,
             capability=capability,
-            shared_memory=(99 if capability in {(8, 6), (8, 9), (12, 0)} else 163) * 1024
-            if capability != (9, 0)
-            else 227 * 1024,
+            shared_memory=shared_memory_of(capability),
         )

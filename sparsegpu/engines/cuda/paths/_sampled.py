@@ -16,6 +16,7 @@ from ...._math import ceil_div, round_up
 from ....pattern import Pattern
 from .._epilogue_args import epilogue_args
 from .._grid import THREADS, grid, size_of
+from ..runtime.architectures import shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.launch import MAX_GRID, Launch, kernel
 from ..runtime.structs import kernel_struct
@@ -23,6 +24,7 @@ from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, merged_batch, vector_view
 from ._dense_lines import aligned_lines
+from ._examples import OUTPUTS
 from ._facts import HALVES, always
 from ._fields import Fields
 from ._product import layout_of
@@ -352,12 +354,6 @@ def _step(blocks: Any) -> int:
 _BLOCKS = ((64, 64), (16, 16), (128, 128), (32, 32), (8, 8), (48, 80), (256, 192), (1, 64))
 _LAYOUTS = ("along", "across", "strided")
 _K = 4096
-_OUTPUTS = {
-    "f16": ("f16", "f32", "bf16"),
-    "bf16": ("bf16", "f32", "f16"),
-    "f32": ("f32", "bf16", "f16"),
-    "s8": ("s32", "s8", "f32", "bf16"),
-}
 
 
 def examples(
@@ -376,14 +372,14 @@ def examples(
             mat2=mat2,
             allow_tf32=True,
             capability=capability,
-            shared_memory=227 * 1024 if capability == (9, 0) else 99 * 1024,
+            shared_memory=shared_memory_of(capability),
         )
 
 
 def epilogues(t: str) -> Iterator[dict[str, str]]:
     """Yield epilogues of matrices of a type: scalars and the input alone."""
     plain = {"ACT": "none", "LEFT": "none", "RIGHT": "none"}
-    for out in _OUTPUTS.get(t, (t,)):
+    for out in OUTPUTS.get(t, (t,)):
         yield {"OUT": out, "EPILOGUE": "identity", "INPUT": "none", **plain}
         yield {"OUT": out, "EPILOGUE": "scaled", "INPUT": out, **plain}
     if t == "s8":
