@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...._arrays import dtype_of
+from ...._math import ceil_div
 from ...._score import Score
 from ....pattern import Pattern
 from .._grid import mask_blocks, packed_mask
@@ -231,6 +232,20 @@ def attention_of(
         allow_tf32=allow_tf32,
         batch=batch,
     )
+
+
+_MOST_WARPS = 4
+
+
+def simt_shape(bm: int, features: int, dtype: np.dtype) -> tuple[int, int, int]:
+    """Return rows of a warp, warps, and columns of a lane, of the kernels without tensor cores.
+
+    ``features`` are the columns that they write.
+    """
+    wide = dtype == np.float64
+    rows = 1 if bm < 8 else 2 if wide else 4
+    columns = 2 if features <= 64 else 4 if features <= 128 or wide else 8
+    return rows, min(_MOST_WARPS, ceil_div(bm, rows)), columns
 
 
 # -- what the compile matrix, the tables and the names of fields are made from ----------------

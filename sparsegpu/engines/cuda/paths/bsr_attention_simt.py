@@ -18,7 +18,7 @@ from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
 from . import _attention
-from ._attention import Attention, AttentionFacts
+from ._attention import Attention, AttentionFacts, simt_shape
 from ._facts import FLOATS, INDICES, always
 from ._fields import Fields
 
@@ -27,8 +27,6 @@ SOURCES = ("bsr_attention_simt",)
 DTYPES, ARCHS = FLOATS, PORTABLE
 TENSOR_CORES = False
 BY_ADDRESS = INDICES
-
-_MOST_WARPS = 4
 
 facts, examples, pays, serves = Attention.facts, _attention.examples, always, always
 worth_measuring = always
@@ -44,17 +42,9 @@ class Tile:
     defines: dict[str, Any]
 
 
-def lanes(bm: int, value_features: int, dtype: np.dtype) -> tuple[int, int, int]:
-    """Return query rows a warp, warps, and value columns a lane."""
-    wide = dtype == np.float64
-    rows = 1 if bm < 8 else 2 if wide else 4
-    columns = 2 if value_features <= 64 else 4 if value_features <= 128 or wide else 8
-    return rows, min(_MOST_WARPS, ceil_div(bm, rows)), columns
-
-
 def tile(f: AttentionFacts, fields: Fields) -> Tile:
     """Return the tile; it has no fields."""
-    rows, warps, columns = lanes(f.blocksize[0], f.value_features, f.dtype)
+    rows, warps, columns = simt_shape(f.blocksize[0], f.value_features, f.dtype)
     return Tile(
         rows,
         warps,
