@@ -15,9 +15,7 @@ from sparsegpu.engines.cuda.runtime.source import expand, source_root
 from sparsegpu.engines.cuda.support import kernels
 
 HEADERS = sorted(
-    path.relative_to(source_root()).as_posix()
-    for folder in ("common", "ptx")
-    for path in (source_root() / folder).glob("*.cuh")
+    path.relative_to(source_root()).as_posix() for path in source_root().rglob("*.cuh")
 )
 #: Where ``-D`` names become types and constants.
 READS_DEFINES = re.compile(r"common/kernel_\w+\.cuh")
