@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, Protocol
 
-from .._grid import aligned, size_of
+from .._grid import aligned
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
@@ -36,9 +36,7 @@ class SkinnyTile(Protocol):
 
 def serves(p: Product) -> bool:
     """Return whether operands can be copied in 16-byte vectors and counted in 32 bits."""
-    return (
-        not (p.empty or p.transposed) and size_of(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
-    )
+    return not (p.empty or p.transposed) and prod(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
 
 
 def has_few_columns(f: Facts) -> bool:
@@ -91,7 +89,7 @@ def skinny_launch(
             source,
             archs,
             INDEX=ctype(p.pattern._indices.dtype),
-            BATCHED=int(size_of(p.batch) > 1),
+            BATCHED=int(prod(p.batch) > 1),
             COLUMN_TILES=int(blocks[1] > 1),
             **p.defines,
             **tile.defines,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...._math import ceil_div
-from .._grid import size_of
 from .._kernel_source import Defines
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
@@ -133,7 +133,7 @@ def _shared_memory(layout: str, tile_m: int, tile_n: int, warps_k: int, stages: 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
     """Return the launch that computes a product."""
     block_rows = p.pattern.block_shape[0]
-    row_tiles = size_of(p.batch) * block_rows * ceil_div(p.pattern.blocksize[0], tile.tile_m)
+    row_tiles = prod(p.batch) * block_rows * ceil_div(p.pattern.blocksize[0], tile.tile_m)
     product = skinny_launch(
         p,
         tile,

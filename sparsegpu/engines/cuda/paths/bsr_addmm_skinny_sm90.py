@@ -6,10 +6,10 @@ Each cluster of thread blocks takes a few row tiles; ``bsr_cluster_work.cu`` div
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...._math import ceil_div
-from .._grid import size_of
 from ..runtime.architectures import HOPPER
 from ..runtime.launch import Launch
 from ..runtime.types import ctype
@@ -135,7 +135,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
         tile,
         SOURCES[0],
         ARCHS,
-        (size_of(p.batch) * thread_blocks, column_tiles),
+        (prod(p.batch) * thread_blocks, column_tiles),
         _THREADS,
         cluster_work(p.pattern, tile.cluster, tile.rows_per_cluster),
         thread_blocks=thread_blocks,

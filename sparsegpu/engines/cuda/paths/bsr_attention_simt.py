@@ -6,12 +6,13 @@ The path to read first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import grid, packed_mask, size_of
+from .._grid import grid, packed_mask
 from .._score_args import mask_type, score_args
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
@@ -69,7 +70,7 @@ def launches(p: Attention, tile: Tile) -> tuple[Launch, ...]:
     block_rows = p.pattern.block_shape[0]
     tiles = ceil_div(bm, tile.rows * tile.warps)
     slices = ceil_div(value_features, 32 * tile.columns)
-    items = size_of(p.batch) * block_rows * tiles * slices
+    items = prod(p.batch) * block_rows * tiles * slices
     return (
         Launch(
             kernel(SOURCES[0], INDEX=ctype(p.indices.dtype), **tile.defines),
