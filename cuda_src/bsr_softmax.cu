@@ -226,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT / THREADS)
       more.load(values, row, to);
       more.store(results, at, factor, all.base);
     }
-    next.turn = row.turn;
+    next.next_half = row.next_half;
     row = next;
   }
 }

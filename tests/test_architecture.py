@@ -11,7 +11,8 @@ import sparsegpu
 from sparsegpu import engines
 from sparsegpu.ops._product import Options
 
-TEXT = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 OFFERED = [
     (module, name, [p.strip() for p in parameters.split(",") if p.strip() != "*"])
     for module, functions in re.findall(r"^\| `(\w+)` \| (.*) \|$", TEXT, re.MULTILINE)
@@ -38,6 +39,20 @@ def test_an_engine_offers_it(engine, module, name, parameters):
         pytest.importorskip("cupy")
     function = getattr(importlib.import_module(f"sparsegpu.engines.{engine}.{module}"), name)
     assert list(inspect.signature(function).parameters) == parameters
+
+
+SOURCES = sorted(
+    path
+    for folder in ("sparsegpu", "cuda_src", "benchmarks", "tools", "tests", "examples", "docs/_ext")
+    for suffix in ("*.py", "*.cu", "*.cuh", "*.h")
+    for path in (ROOT / folder).rglob(suffix)
+)
+
+
+def test_files_are_short():
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert len(lengths) > 500
+    assert {path.name: lines for path, lines in lengths.items() if lines > 400} == {}
 
 
 def test_rounding_up_is_written_once():

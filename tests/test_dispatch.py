@@ -16,6 +16,7 @@ from sparsegpu.engines.cuda.paths import (
     _dispatch,
     _product,
     _product_24,
+    _skinny,
     bsr_addmm_sm80,
 )
 from sparsegpu.engines.cuda.paths import _block_row_product as block_rows
@@ -57,7 +58,8 @@ def device(monkeypatch):
             monkeypatch.setattr(module, "device_facts", lambda: facts)
         monkeypatch.setattr(_dispatch, "runs_here", lambda archs: runs_on(archs, facts.capability))
 
-    for module in (*BSR, *SEMI_STRUCTURED, *BSR_SEMI_STRUCTURED, block_rows, few_columns):
+    shared = block_rows, few_columns, _product_24, _skinny
+    for module in (*BSR, *SEMI_STRUCTURED, *BSR_SEMI_STRUCTURED, *shared):
         monkeypatch.setattr(module, "kernel", lambda *a, **d: (a[0], d), raising=False)
         monkeypatch.setattr(
             module, "Launch", lambda kernel, grid, *rest: (*kernel, grid, rest), raising=False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +11,7 @@ import sparsegpu
 from attention_cases import Case, attention, check_far_weights
 from attention_gradient_cases import GradientCase, backward
 from attention_path import LONG_ROWS, long_row
+from host_engine import Host
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_attention_close
 from tools.emulator.attention import emulated_attention
@@ -101,80 +101,6 @@ PACKED = {
 }
 
 
-_SOURCES = {"mma": "sm80", "wgmma": "sm90"}
-#: Gradients: path and fields, dtype, case, keywords.
-GRADIENTS = [
-    (
-        {"path": "mma"},
-        "float16",
-        {"blocksize": (20, 12), "lengths": (100, 48), "widths": (40, 72), "heads": (2, 1)},
-        {"is_causal": True},
-    ),
-    (
-        {"path": "mma"},
-        "tf32",
-        {"blocksize": (20, 12), "lengths": (100, 48), "widths": (36, 60), "heads": (2, 1)},
-        {"is_causal": True},
-    ),
-    (
-        {"path": "fma"},
-        "float32",
-        {"blocksize": (20, 12), "lengths": (100, 48), "widths": (36, 76), "heads": (2, 1)},
-        {"is_causal": True, "softcap": 2.5},
-    ),
-    (
-        {"path": "fma", "tile_other": 16},
-        "float32",
-        {"blocksize": (9, 33), "lengths": (63, 99), "mask_dtype": "float32", "batch": (2,)},
-        {"dropout_p": 0.3, "seed": 7},
-    ),
-    (  # the last strip of a block has rows that the mask does not have
-        {"path": "mma"},
-        "bfloat16",
-        {"blocksize": (20, 64), "lengths": (60, 128), "density": 1.0, "mask_dtype": "float32"},
-        {},
-    ),
-    (
-        {"path": "mma", "tile_other": 16},
-        "bfloat16",
-        {"blocksize": (32, 32), "lengths": (64, 64), "widths": (32, 32), "mask_dtype": "float32"},
-        {"dropout_p": 0.3, "seed": 7},
-    ),
-    (
-        {"path": "wgmma", "stages": 2},
-        "bfloat16",
-        {"blocksize": (128, 64), "lengths": (256, 192), "widths": (64, 40), "heads": (4, 2)},
-        {"is_causal": True},
-    ),
-    (
-        {"path": "wgmma"},
-        "float16",
-        {"blocksize": (16, 32), "lengths": (112, 160), "widths": (32, 128), "batch": (2,)},
-        {"softcap": 2.5},
-    ),
-    (
-        {"path": "wgmma", "tile_own": 128},
-        "bfloat16",
-        {"blocksize": (64, 64), "lengths": (192, 192), "mask_dtype": "float32"},
-        {"dropout_p": 0.3, "seed": 7},
-    ),
-]
-
-
-class _Host:
-    """The host's arrays as the engine of a test."""
-
-    xp, name, on_gpu = np, "cpu", False
-
-    @staticmethod
-    def array(values):
-        return np.asarray(values)
-
-    @staticmethod
-    def runs(*_):
-        return nullcontext()
-
-
 def check(directory, rng, path, case):
     """Compute a case, and again with NaN where nobody looks."""
     fields, dtype, mask, blocksize, blocks, widths, keywords = case
@@ -197,7 +123,7 @@ def check(directory, rng, path, case):
             made.mask[0][:, :, 1] = False if mask == "bool" else -np.inf
             made.value[..., 1 :: blocksize[1], :] = np.nan
         with emulated_attention(directory) as launched:
-            made.check(_Host(), config={"path": path, **fields}, **keywords)
+            made.check(Host(), config={"path": path, **fields}, **keywords)
         assert launched == KERNELS[path] | states
 
 
@@ -222,7 +148,7 @@ def test_a_key_far_above_the_others(directory, rng, path, case, column):
     made = Case(rng, dtype=dtype, mask_dtype=mask, heads=(2, 1), **sizes)
     made.raise_key(column)
     with emulated_attention(directory):
-        made.check(_Host(), config={"path": path, **fields}, **keywords)
+        made.check(Host(), config={"path": path, **fields}, **keywords)
 
 
 @pytest.mark.parametrize("path", ["mma", "wgmma"])
@@ -231,13 +157,13 @@ def test_heads_between_rows_and_columns(directory, rng, path):
     made = Case(rng, heads=(4, 2), batch=(2,), **how)
     made.put_heads_inside()
     with emulated_attention(directory) as launched:
-        made.check(_Host(), config={"path": path})
+        made.check(Host(), config={"path": path})
     assert launched == KERNELS[path] | {"bsr_attention_mask": 1}
 
     made = GradientCase(rng, heads=(4, 2), batch=(2,), **how)
     made.put_heads_inside()
     with emulated_attention(directory):
-        found = backward(*made.forward(_Host()), config={"path": path})
+        found = backward(*made.forward(Host()), config={"path": path})
     made.compare(found)
 
 
@@ -247,7 +173,7 @@ def test_heads_between_rows_and_columns(directory, rng, path):
 def test_split_keys(directory, rng, path, case):
     made, keywords = long_row(rng, *case)
     with emulated_attention(directory) as launched:
-        made.check(_Host(), config={"path": path, "split_kv": 1}, **keywords)
+        made.check(Host(), config={"path": path, "split_kv": 1}, **keywords)
     assert launched["bsr_attention_splits"] == 1
 
 
@@ -293,7 +219,7 @@ def test_few_queries(directory, rng, case):
         keywords["slopes"] = keywords["slopes"] * of_heads[..., ::-1]
     made.value[..., 3 :: made.blocksize[1], :] = np.nan
     with emulated_attention(directory) as launched:
-        made.check(_Host(), config={"path": "decode", **fields}, **keywords)
+        made.check(Host(), config={"path": "decode", **fields}, **keywords)
     assert launched["bsr_attention_decode"] == 1
     assert launched["bsr_attention_parts"] == pieces
 
@@ -310,7 +236,7 @@ def test_sinks(directory, rng, path, scale):
     sinks = np.array([0.5, 300, -300, -np.inf, np.inf, np.nan])
     sinks = sinks.astype(case.of_heads(rng).dtype)
     with emulated_attention(directory), np.errstate(invalid="ignore"):
-        case.check(_Host(), config={"path": path}, scale=scale, sinks=sinks)
+        case.check(Host(), config={"path": path}, scale=scale, sinks=sinks)
 
 
 @pytest.mark.parametrize("path", PACKED)
@@ -322,7 +248,7 @@ def test_masks_far_below_zero(directory, rng, path):
         case = Case(rng, dtype=dtype, **how)
         case.move_far(added)
         with emulated_attention(directory):
-            case.check(_Host(), config={"path": path})
+            case.check(Host(), config={"path": path})
 
 
 @pytest.mark.parametrize("path", PACKED)
@@ -332,7 +258,7 @@ def test_bits_of_partial_blocks(directory, rng, path):
     dtype = {"fma": "float32", "mma_f64": "float64"}.get(path, "bfloat16")
     case = Case(rng, dtype=dtype, lengths=(160, 224), **made)
     case.mask[0][::3], case.mask[0][1::3] = True, False  # whole blocks, and such that hold nothing
-    mask = sparsegpu.BlockMask.from_bsr(case.on(_Host())[-1])
+    mask = sparsegpu.BlockMask.from_bsr(case.on(Host())[-1])
     kind, bits, starts = mask.kind, mask.bits, mask.indptr
     order = np.concatenate([np.arange(*ends)[::-1] for ends in pairwise(starts)])
     place = np.cumsum(kind == 2) - 1
@@ -344,79 +270,3 @@ def test_bits_of_partial_blocks(directory, rng, path):
         kernels = PACKED[path].keys() - ({"bsr_attention_mask"} if again else set())
         assert launched == dict.fromkeys(kernels, 1)
         assert_attention_close(out, case.expected()[0])
-
-
-def test_gradients_over_bits_of_partial_blocks(directory, rng):
-    case = GradientCase(rng, heads=(4, 2), lengths=(12, 99), blocksize=(3, 33))
-    *operands, bsr = case.on(_Host())
-    mask = sparsegpu.BlockMask.from_bsr(bsr)
-    with emulated_attention(directory) as launched:
-        out, lse = attention(*operands, mask, return_lse=True)
-        found = backward(case.grad, *operands, mask, out, lse, mask_gradient=True)
-    assert launched["bsr_attention_backward_simt"] == 3
-    case.compare(found)
-
-
-def test_gradients_on_tensor_cores_over_bits(directory, rng):
-    """The states for the pattern and for its transpose are two, and found once."""
-    case = GradientCase(
-        rng, dtype="float16", widths=(64, 64), heads=(2, 1), lengths=(64, 96), blocksize=(32, 32)
-    )
-    *operands, bsr = case.on(_Host())
-    mask = sparsegpu.BlockMask.from_bsr(bsr)
-    config = {"path": "mma"}
-    for states in (2, 0):
-        with emulated_attention(directory) as launched:
-            out, lse = attention(*operands, mask, return_lse=True, config={"path": "simt"})
-            found = backward(case.grad, *operands, mask, out, lse, config=config)
-        assert launched["bsr_attention_backward_sm80"] == 2
-        assert launched["bsr_attention_mask"] == states
-        case.compare(found)
-
-
-@pytest.mark.parametrize("path", ["mma", "wgmma"])
-def test_gradients_with_sinks(directory, rng, path):
-    """They follow from lse, in which the sinks count, at queries that attend to nothing too."""
-    sizes = {"lengths": (96, 128), "blocksize": (32, 32), "widths": (64, 64), "heads": (2, 1)}
-    case = GradientCase(rng, dtype="bfloat16", density=0.7, **sizes)
-    case.mask[0][:, 3] = False
-    sinks = np.float32([1.5, -np.inf])
-    with emulated_attention(directory) as launched:
-        operands = case.forward(_Host(), sinks=sinks, config={"path": path})
-        found = backward(*operands, sinks=sinks, config={"path": path})
-    assert launched["bsr_attention_backward_sinks"] == 1
-    case.compare(found, sinks=sinks)
-
-
-@pytest.mark.parametrize("path", ["mma", "wgmma"])
-def test_gradients_of_heads_with_masks_of_their_own(directory, rng, path):
-    """Heads share keys; groups of keys have other lengths in every mask, and another order."""
-    sizes = {"lengths": (112, 160), "blocksize": (16, 32), "widths": (32, 128), "heads": (4, 1)}
-    case = GradientCase(rng, dtype="float16", density=0.2, mask_batch=(4,), **sizes)
-    with emulated_attention(directory):
-        found = backward(*case.forward(_Host()), config={"path": path})
-    case.compare(found)
-
-
-@pytest.mark.parametrize("case", GRADIENTS, ids=str)
-def test_gradients_on_tensor_cores(directory, rng, case):
-    config, dtype, made, keywords = case
-    kernel = "bsr_attention_backward_" + _SOURCES.get(config["path"], config["path"])
-    case = GradientCase(rng, dtype=dtype, **{"density": 0.7, "widths": (64, 64), **made})
-    if case.mask[0].dtype == bool:
-        case.mask[0][::3] = True
-    clean = case.key, case.value
-    for poisoned in (False, True):
-        if poisoned:  # keys that nobody sees
-            case.mask[0][..., 1] = False if case.mask[0].dtype == bool else -np.inf
-            case.key, case.value = case.key.copy(), case.value.copy()
-            case.key[..., 1 :: case.blocksize[1], :] = np.nan
-            case.value[..., 1 :: case.blocksize[1], :] = np.nan
-        grad_lse = case.of_heads(rng, case.grad.shape[:-1])
-        with emulated_attention(directory) as launched:
-            operands = case.forward(_Host(), **keywords)
-            how = case.how | keywords
-            found = backward(*operands, grad_lse=grad_lse, config=config, **how)
-        assert launched[kernel] == 2
-        case.key, case.value = clean
-        case.compare(found, grad_lse=grad_lse, **keywords)

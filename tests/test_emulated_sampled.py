@@ -7,6 +7,7 @@ import pytest
 
 import sparsegpu as sg
 from addmm_cases import laid_out
+from host_engine import Host
 from sampled_path import stored
 from sparsegpu.testing import random_blocks, random_values
 from tools.emulator.sampled import emulated_sampled_addmm
@@ -100,18 +101,6 @@ CASES = [
 ]
 
 
-class _Host:
-    """The host's arrays as the engine of a test."""
-
-    xp = np
-
-    @staticmethod
-    def array(values):
-        return np.array(values)
-
-    host = staticmethod(np.asarray)
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sampled_addmm(directory, rng, case):
     path, fields, dtype, (bm, bn), (rows, columns), k, layouts, scalars = case
@@ -124,13 +113,13 @@ def test_sampled_addmm(directory, rng, case):
     mat1, mat2 = (
         random_values(rng, s, dtype, small_integers=True) for s in ((shape[0], k), (k, shape[1]))
     )
-    a, b = (laid_out(_Host, x, by) for x, by in zip((mat1, mat2), layouts, strict=True))
+    a, b = (laid_out(Host, x, by) for x, by in zip((mat1, mat2), layouts, strict=True))
     with emulated_sampled_addmm(directory) as launched:
         out = sg.sampled_addmm(
             sparse, a, b, allow_tf32=True, config={"path": path, **fields}, **scalars
         )
     exact = scalars["alpha"] * stored(
-        mat1.astype(np.float64) @ mat2.astype(np.float64), out.pattern, _Host
+        mat1.astype(np.float64) @ mat2.astype(np.float64), out.pattern, Host
     )
     exact += scalars["beta"] * triple[0].astype(np.float64)
     if dtype == "int8":
@@ -166,5 +155,5 @@ def test_block_rows_far_apart(directory, rng, even):
     sparse = sg.bsr_array(blocks, shape=(1600, 96))
     with emulated_sampled_addmm(directory):
         out = sg.sampled_addmm(sparse, mat1, mat2, beta=0, config={"path": "wgmma", "even": even})
-    exact = stored(mat1.astype(np.float64) @ mat2.astype(np.float64), out.pattern, _Host)
+    exact = stored(mat1.astype(np.float64) @ mat2.astype(np.float64), out.pattern, Host)
     np.testing.assert_array_equal(out.data, exact.astype(out.dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
 import subprocess
 import sys
@@ -40,6 +41,16 @@ def test_a_path_is_held_to_the_contract_of_its_family(path):
     applied = runpy.run_path(str(file))["TestPath"]
     inherited = {name for base in applied.__mro__[1:] for name in vars(base)}
     assert applied.NAME == path.NAME and any(name.startswith("test_") for name in inherited)
+
+
+@pytest.mark.parametrize("path", ALL, ids=stem)
+def test_a_path_knows_no_other_path(path):
+    """What two of them share is in a module whose name begins with an underscore."""
+    tree = ast.parse(Path(path.__file__).read_text(encoding="utf-8"))
+    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {name.name for node in froms if not node.module for name in node.names}
+    names |= {(node.module or "").rpartition(".")[2] for node in froms}
+    assert not names & {stem(other) for other in ALL}
 
 
 def test_every_module_is_in_one_family():

@@ -35,7 +35,7 @@ def cp(cuda_engine):
 @cache
 def probe(name: str, **defines) -> launch.Kernel:
     """Return a probe kernel; kept, since a module may not go while its kernel still runs."""
-    return launch._load(name, defines, root=PROBES)
+    return launch._compiled(name, defines, root=PROBES)
 
 
 def run(kernel: launch.Kernel, grid: tuple, block: tuple, args: tuple, shared: int = 0) -> None:

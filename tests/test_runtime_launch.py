@@ -221,7 +221,7 @@ def test_kernels_are_kept_by_device_source_and_defines(monkeypatch):
     number = [0]
     monkeypatch.setattr(device, "_get_device", lambda: number[0])
     monkeypatch.setattr(launch, "_kernels", {})
-    monkeypatch.setattr(launch, "_load", lambda *key: loaded.append(key) or object())
+    monkeypatch.setattr(launch, "_compiled", lambda *key: loaded.append(key) or object())
     first = launch.kernel("k", T="f32", N=1)
     assert launch.kernel("k", T="f32", N=1) is first
     assert launch.kernel("k", T="f32", N=2) is not first

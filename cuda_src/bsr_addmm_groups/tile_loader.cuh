@@ -17,11 +17,11 @@ constexpr int power_of_two_from(int n) {
 
 // A value that the compiler must not recompute wherever it is used: it cannot know that the shuffle
 // moves nothing.
-__device__ __forceinline__ unsigned opaque(unsigned value) {
+__device__ __forceinline__ unsigned computed_once(unsigned value) {
   return __shfl_xor_sync(~0u, value, 0);
 }
 template <typename E>
-__device__ __forceinline__ const E* opaque(const E* from) {
+__device__ __forceinline__ const E* computed_once(const E* from) {
   return reinterpret_cast<const E*>(
       __shfl_xor_sync(~0u, reinterpret_cast<unsigned long long>(from), 0));
 }
@@ -150,8 +150,8 @@ struct GroupTile {
       const int within = threadIdx.x % (THREADS / SLOTS_AT_ONCE);
       const int m = within / ACROSS, vector = within % ACROSS;
       slot = SLOTS_AT_ONCE == 1 ? 0 : threadIdx.x / (THREADS / SLOTS_AT_ONCE);
-      from = opaque(block + m * LENGTH + vector * 8);
-      to = opaque(stages + LeftLayout::offset(slot * slice_m + m, vector));
+      from = computed_once(block + m * LENGTH + vector * 8);
+      to = computed_once(stages + LeftLayout::offset(slot * slice_m + m, vector));
       rows = vector < VECTORS ? rows_here - m : 0;
       terms = LENGTH - vector * 8;
     }
@@ -201,8 +201,8 @@ struct GroupTile {
                                               unsigned stages) {
       const int n = threadIdx.x % VECTORS * 8;
       first_row = threadIdx.x / VECTORS * COPIES;
-      from = opaque(panel + first_row % step_k * dense.row + n);
-      to = opaque(stages + LEFT_BYTES + RightLayout::offset(first_row, n / 8));
+      from = computed_once(panel + first_row % step_k * dense.row + n);
+      to = computed_once(stages + LEFT_BYTES + RightLayout::offset(first_row, n / 8));
       entry = bk * dense.row;
       row = dense.row;
       within = n < columns;
@@ -251,8 +251,8 @@ struct GroupTile {
       const int n = threadIdx.x / ACROSS, vector = threadIdx.x % ACROSS;
       step = vector < VECTORS ? vector * 8 / step_k : 0;
       k = vector * 8 - step * step_k;
-      from = opaque(panel + n * dense.col + k);
-      to = opaque(stages + LEFT_BYTES + RightLayout::offset(n, vector));
+      from = computed_once(panel + n * dense.col + k);
+      to = computed_once(stages + LEFT_BYTES + RightLayout::offset(n, vector));
       col = dense.col;
       columns = vector < VECTORS ? columns_here - n : 0;
     }

@@ -41,12 +41,12 @@ struct WarpMmaSwapped {
     const int lane = threadIdx.x % 32, r = lane / 8, l = lane % 8;
     const unsigned left = shared_address(stages), right = left + Tile::LEFT_BYTES;
     const int line = SixteenRows::line(r), vector = SixteenRows::vector(r);
-    columns = opaque(right + (BY_ROW ? RightLayout::offset(vector * 8 + l, (col + line) / 8)
-                                     : RightLayout::offset(col + line + l, vector)));
-    rows = opaque(left +
-                  LeftLayout::offset(row + SixteenColumns::line(r) + l, SixteenColumns::vector(r)));
-    short_rows = opaque(left + LeftLayout::offset(row + r % 2 * 8 + l, 0));
-    first_block = opaque(row / slice_m);
+    columns = computed_once(right + (BY_ROW ? RightLayout::offset(vector * 8 + l, (col + line) / 8)
+                                            : RightLayout::offset(col + line + l, vector)));
+    rows = computed_once(
+        left + LeftLayout::offset(row + SixteenColumns::line(r) + l, SixteenColumns::vector(r)));
+    short_rows = computed_once(left + LeftLayout::offset(row + r % 2 * 8 + l, 0));
+    first_block = computed_once(row / slice_m);
 #pragma unroll
     for (int i = 0; i < EIGHTS; ++i)
 #pragma unroll

@@ -123,17 +123,18 @@ struct RowShare {
     if constexpr (TEAM_THREADS > 32) {
       // One half is written while the other may still be read, so one barrier is enough.
       __shared__ X of_warps[2][TEAM_THREADS / 32][32];
-      if ((threadIdx.x & (lanes - 1)) == 0) of_warps[turn][threadIdx.x / 32][row_of_team] = mine;
+      if ((threadIdx.x & (lanes - 1)) == 0)
+        of_warps[next_half][threadIdx.x / 32][row_of_team] = mine;
       __syncthreads();
-      mine = of_warps[turn][0][row_of_team];
+      mine = of_warps[next_half][0][row_of_team];
       for (int w = 1; w < TEAM_THREADS / 32; ++w)
-        mine = combine(mine, of_warps[turn][w][row_of_team]);
-      turn ^= 1;
+        mine = combine(mine, of_warps[next_half][w][row_of_team]);
+      next_half ^= 1;
     }
     return mine;
   }
 
-  int turn = 0;  // the half of `of_warps` that is written next
+  int next_half = 0;  // of `of_warps`, to be written
 };
 
 // Where a lane finds its row in a matrix whose rows are blocks; the elements of a vector are side

@@ -15,7 +15,7 @@ struct length {
   static constexpr bool none = false, last = false;
   template <typename W>
   static __device__ int run(const Column<W>& n) {
-    if (!(magnitude(n[RHO]) > n.real(LEAST) * n.real(NORM))) return NO_RHO;
+    if (!(modulus(n[RHO]) > n.real(LEAST) * n.real(NORM))) return NO_RHO;
     if (is_zero(n[OMEGA]) || is_zero(n[ALONG]) || !is_finite(n[OMEGA])) return NO_OMEGA;
     n[BEFORE] = n[RHO];
     n[ALPHA] = over(n[RHO], n[ALONG]);

@@ -53,10 +53,10 @@ __device__ __forceinline__ f64 real_of(c128 x) {
   return x.re;
 }
 
-__device__ __forceinline__ f64 magnitude(f64 x) {
+__device__ __forceinline__ f64 modulus(f64 x) {
   return fabs(x);
 }
-__device__ __forceinline__ f64 magnitude(c128 x) {
+__device__ __forceinline__ f64 modulus(c128 x) {
   return hypot(x.re, x.im);
 }
 

@@ -37,7 +37,7 @@ struct rotate {
 
   // Apply the k rotations so far to the newest column; return its last entry.
   template <typename W>
-  static __device__ W turn(const Column<W>& n, int k, int cosine, int sine, int column) {
+  static __device__ W apply_rotations(const Column<W>& n, int k, int cosine, int sine, int column) {
     W entry = n[FIRST];
     for (int first = 0; first < k; first += AT_ONCE) {
       W c[AT_ONCE], s[AT_ONCE], below[AT_ONCE];
@@ -88,8 +88,8 @@ struct rotate {
     f64 length = sqrt(n.real(SQUARE));
     const bool exact = length <= n.real(EPS) * sqrt(n.real(BEFORE));
     if (exact) length = 0;
-    const W entry = turn(n, k, cosine, sine, column);
-    const f64 size_of_entry = magnitude(entry), root = hypot(size_of_entry, length);
+    const W entry = apply_rotations(n, k, cosine, sine, column);
+    const f64 size_of_entry = modulus(entry), root = hypot(size_of_entry, length);
     int became = 0;
     n[SPENT] = W(1);
     if (is_finite(root)) {
@@ -105,10 +105,10 @@ struct rotate {
       n[column + k] = phase * W(root);
       n[cosine + k] = W(c);
       n[sine + k] = s;
-      const W turned = n[right + k], below = -conjugate(s) * turned;
-      n[right + k] = W(c) * turned;
+      const W above = n[right + k], below = -conjugate(s) * above;
+      n[right + k] = W(c) * above;
       n[right + k + 1] = below;
-      n[NORM] = W(magnitude(below));
+      n[NORM] = W(modulus(below));
       n[MADE] = W(++k);
       became = exact || n.real(NORM) <= n.real(GOAL) ? CONVERGED : ITERATED;
     }

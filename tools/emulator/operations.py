@@ -29,13 +29,13 @@ from sparsegpu.engines.cuda.paths import (
     _matrix_maps,
     _product,
     _scatter,
+    _skinny,
     _spgemm,
     _tuned,
     bsr_addmm_f32,
     bsr_addmm_f64,
     bsr_addmm_groups,
     bsr_addmm_simt,
-    bsr_addmm_skinny,
     bsr_addmm_sm80,
     bsr_addmm_vector,
 )
@@ -49,9 +49,9 @@ def emulated_addmm(directory: Path) -> AbstractContextManager[Counter]:
     By those of every architecture, for which products ask by their ``config``.
     """
     modules = (
-        *(bsr_addmm_f32, bsr_addmm_f64, bsr_addmm_groups, bsr_addmm_simt, bsr_addmm_skinny),
-        *(bsr_addmm_sm80, bsr_addmm_vector, _block_row_product, _dense_lines, _dispatch),
-        *(_few_columns, _product, _tuned),
+        *(bsr_addmm_f32, bsr_addmm_f64, bsr_addmm_groups, bsr_addmm_simt, bsr_addmm_sm80),
+        *(bsr_addmm_vector, _block_row_product, _dense_lines, _dispatch),
+        *(_few_columns, _product, _skinny, _tuned),
     )
     replaced = {
         "aligned_lines": aligned_lines,

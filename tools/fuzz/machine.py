@@ -67,8 +67,8 @@ class Machine:
 
     def _laid_out(self, array: np.ndarray, layout: str) -> Any:
         if layout == "columns" and array.ndim > 1:
-            turned = np.ascontiguousarray(array.swapaxes(-1, -2))
-            return self._moved(turned).swapaxes(-1, -2)
+            transposed = np.ascontiguousarray(array.swapaxes(-1, -2))
+            return self._moved(transposed).swapaxes(-1, -2)
         if layout == "strided":
             wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1] + 1), array.dtype)
             wide[..., 1::2] = array

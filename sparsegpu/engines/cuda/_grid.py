@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import prod
 from typing import Any
 
 from ..._arrays import namespace
@@ -23,11 +22,6 @@ def grid(items: int) -> tuple[int]:
 def power_of_two_below(n: int) -> int:
     """Return the largest power of two that is at most ``n`` (n >= 1)."""
     return 1 << (n.bit_length() - 1)
-
-
-def size_of(shape: tuple[int, ...]) -> int:
-    """Return the number of elements of a shape (1 for ``()``), as a Python int."""
-    return prod(shape)
 
 
 def aligned(array: Any, size: int) -> bool:

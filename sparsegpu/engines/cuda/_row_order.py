@@ -8,6 +8,7 @@ come out in the caller's order.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..._math import ceil_div
 from ...pattern import Pattern
 from ._arena import Arena
-from ._grid import THREADS, grid, size_of
+from ._grid import THREADS, grid
 from ._schedule import OrderedRows, RowGroups, build_groups, rank_descending, row_groups
 from .runtime.launch import NULL, Launch, kernel, pointer, submit
 from .runtime.types import ctype
@@ -48,7 +49,7 @@ def similar_row_groups(pattern: Pattern, rows: int, blocks_from: Any = None) -> 
 def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
     """Return an order of a pattern's rows, similar ones in runs of ``rows``."""
     block_rows, block_columns = pattern.block_shape
-    matrices = size_of(pattern.batch_shape)
+    matrices = prod(pattern.batch_shape)
     window = WINDOW // rows * rows
     windows = ceil_div(block_rows, window)
     padded = ceil_div(block_rows, rows) * rows
@@ -83,7 +84,7 @@ def ordered_rows(pattern: Pattern, rows: int) -> OrderedRows:
 def _by_signature(pattern: Pattern) -> Any:
     """Return all block rows, numbered over the batch, by matrix and then by signature."""
     block_rows = pattern.block_shape[0]
-    total = size_of(pattern.batch_shape) * block_rows
+    total = prod(pattern.batch_shape) * block_rows
     signatures, order = map(Arena(pattern.xp, (total, _INT32), (total, _INT32)).array, range(2))
     launch = Launch(
         kernel("bsr_row_signature", INDEX=ctype(pattern._indices.dtype)),

@@ -8,6 +8,7 @@ the first call and kept with the pattern.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..._arrays import namespace
 from ..._math import ceil_div
 from ...pattern import Pattern, index_dtype
 from ._arena import Arena, Arrays
-from ._grid import THREADS, grid, power_of_two_below, size_of
+from ._grid import THREADS, grid, power_of_two_below
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
@@ -139,7 +140,7 @@ def build_groups(
 ) -> RowGroups:
     """Return the groups of a pattern, of its rows in another order where one is given."""
     per_matrix = ceil_div(pattern.block_shape[0], rows)
-    groups, blocks = size_of(pattern.batch_shape) * per_matrix, pattern._indices.size
+    groups, blocks = prod(pattern.batch_shape) * per_matrix, pattern._indices.size
     parts = Arena(
         pattern.xp,
         (groups, _INT64),

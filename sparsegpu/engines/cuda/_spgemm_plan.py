@@ -9,6 +9,7 @@ of rows after the other.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from ..._checks import bad_value
 from ..._math import ceil_div
 from ...pattern import Pattern
 from .._pairs import Plan
-from ._grid import grid, size_of
+from ._grid import grid
 from .runtime.launch import NULL, Launch, Memset, Work, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
@@ -97,7 +98,7 @@ def make_plan(
         Where the matrices of a batch store different numbers of blocks.
     """
     xp, block_rows = left.xp, left.block_shape[0]
-    matrices = size_of(batch)
+    matrices = prod(batch)
     rows, columns = matrices * block_rows, right.block_shape[1]
     number = index_dtype(max(left._indices.size, right._indices.size))
     of_left, of_right = (_matrix_numbers(p, batch) for p in (left, right))

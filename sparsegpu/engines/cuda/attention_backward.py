@@ -12,9 +12,9 @@ from ...pattern import Pattern
 from ._grid import THREADS, flat_blocks, grid, packed_mask, same_place
 from ._heads import as_vectors
 from .paths import ATTENTION_BACKWARD
+from .paths._attention import simt_shape
 from .paths._attention_backward import Reads, backward_of
 from .paths._dispatch import works_of
-from .paths.bsr_attention_simt import lanes
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
@@ -79,7 +79,7 @@ def attention_backward(
 def _of_mask(reads: Reads, pattern: Pattern, score: Score) -> Launch:
     """Return the launch for the gradient of the mask's stored elements."""
     (bm, bk), dtype = pattern.blocksize, reads["query"].dtype
-    rows, warps, _ = lanes(bm, bk, dtype)
+    rows, warps, _ = simt_shape(bm, bk, dtype)
     row_tiles, key_tiles = ceil_div(bm, rows * warps), ceil_div(bk, 32)
     items = reads.owners * pattern.nnzb * row_tiles * key_tiles
     defines, score_argument = reads.score(score)

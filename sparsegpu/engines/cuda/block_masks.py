@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..._arrays import check_may_wait, index_dtype
 from ..._math import ceil_div
 from ...pattern import Pattern
 from .._intervals import Intervals
-from ._grid import THREADS, grid, size_of
+from ._grid import THREADS, grid
 from .runtime.launch import NULL, Launch, address, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
@@ -85,7 +86,7 @@ def top_k(chosen: Any, scores: Any) -> None:
         scores = scores.astype(np.int64)
     scores = scores if scores.flags.c_contiguous else scores.copy()
     columns, count = scores.shape[-1], chosen.shape[-1]
-    rows = size_of(scores.shape[:-1])
+    rows = prod(scores.shape[:-1])
     launch = Launch(
         kernel("top_k", T=ctype(scores.dtype), INDEX=ctype(chosen.dtype)),
         grid(rows),

@@ -22,12 +22,10 @@ from .paths._fields import ConfigError, Fields
 from .paths._sampled import SampledFacts
 from .paths._scatter import ScatterFacts
 from .paths._spgemm import SpgemmFacts
-from .runtime.architectures import capability_of, runs_on
+from .runtime.architectures import capability_of, runs_on, shared_memory_of
 from .winners import Config, Kind
 
 _PROCESSORS = 132  # where a tile's height depends on it, the search goes both ways from there
-_SHARED_MEMORY = {"80": 163, "87": 163, "90": 227, "100": 227, "103": 227, "110": 227}  # KiB
-_SHARED_MEMORY_OTHERS = 99
 
 
 def paths(kind: Kind) -> tuple[str, ...]:
@@ -67,10 +65,8 @@ def facts_of(kind: Kind) -> Any:
     """Return what the tiles for a kind are chosen by, of aligned operands on such a device."""
     (bm, bk), (rows, k, n) = kind.family.blocksize, kind.shape
     op, arch, name, _, layout = kind.family
-    device: dict[str, Any] = {
-        "capability": capability_of(arch),
-        "shared_memory": 1024 * _SHARED_MEMORY.get(arch, _SHARED_MEMORY_OTHERS),
-    }
+    cc = capability_of(arch)
+    device: dict[str, Any] = {"capability": cc, "shared_memory": shared_memory_of(cc)}
     if op == "bsr_spgemm":
         return SpgemmFacts(
             dtype=dtype_of(name),

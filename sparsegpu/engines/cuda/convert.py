@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,6 @@ from ._grid import (
     grid,
     power_of_two_below,
     same_place,
-    size_of,
 )
 from ._transpose import transpose_pattern as transpose_pattern
 from .runtime.launch import Launch, address, kernel, submit
@@ -42,7 +42,7 @@ def block_mask(dense: Any, blocksize: tuple[int, int]) -> Any:
     block_rows, block_columns = dense.shape[-2] // bm, dense.shape[-1] // bk
     mask = namespace(dense).empty((*outer, block_rows, block_columns), dtype=np.bool_)
     per_tile, tiles, threads, swapped = _tiling(dense, blocksize, block_columns)
-    items = size_of(batch) * block_rows * tiles
+    items = prod(batch) * block_rows * tiles
     launch = Launch(
         kernel("bsr_block_mask", T=ctype(dense.dtype)),
         grid(items),
@@ -70,7 +70,7 @@ def gather_blocks(out_data: Any, pattern: Pattern, dense: Any) -> None:
     bm, bk = pattern.blocksize
     per_item = max(1, _ELEMENTS // (bm * bk))
     groups = ceil_div(pattern.nnzb, per_item)
-    items = size_of(out_data.shape[:-3]) * groups
+    items = prod(out_data.shape[:-3]) * groups
     with flat_output(out_data) as out:
         batch = merged_batch(
             out.shape[:-2], (out, 2), (dense, 2), (pattern._rows, 1), (pattern._indices, 1)
@@ -115,7 +115,7 @@ def scatter_launch(out_dense: Any, pattern: Pattern, blocks: Any) -> Launch:
         (pattern._indptr, 1),
         (pattern._indices, 1),
     )
-    items = size_of(batch) * block_rows * tiles
+    items = prod(batch) * block_rows * tiles
     return Launch(
         kernel(
             "bsr_scatter", T=ctype(blocks.dtype), INDEX=ctype(pattern._indices.dtype), WIDE=wide

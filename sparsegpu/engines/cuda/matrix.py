@@ -22,7 +22,7 @@ from multiprocessing import get_context
 
 from ._kernel_source import Defines, KernelSource
 from .kernels import OPERATIONS
-from .runtime.architectures import ARCHITECTURES, SHARED_MEMORY, capability_of, runs_on
+from .runtime.architectures import ARCHITECTURES, capability_of, runs_on, shared_memory_of
 from .runtime.compile import CompileError, compile_kernel, nvrtc_version
 from .runtime.cubin import Resources
 from .runtime.source import source_names
@@ -59,7 +59,7 @@ def builds(rows: Sequence[KernelSource]) -> list[Build]:
         for row in rows
         for variant in (row.variants() if callable(row.variants) else row.variants)
         for arch in row.archs
-        if row.fits(variant, SHARED_MEMORY[capability_of(arch)])
+        if row.fits(variant, shared_memory_of(capability_of(arch)))
     ]
 
 

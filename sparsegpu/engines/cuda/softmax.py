@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..._math import ceil_div
 from ...pattern import Pattern
-from ._grid import aligned, flat_blocks, flat_output, power_of_two_below, same_place, size_of
+from ._grid import aligned, flat_blocks, flat_output, power_of_two_below, same_place
 from .runtime.device import multiprocessors
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
@@ -129,7 +130,7 @@ def _by_vectors(source: str, out_data: Any, pattern: Pattern, *operands: Any) ->
         threads = team if shared.warps > 1 else 32 * _WARPS
         vectors = bk // wide
         groups = ceil_div(bm, shared.rows)
-        matrix_count = size_of(out_data.shape[:-3])
+        matrix_count = prod(out_data.shape[:-3])
         matrices = (out, *blocks)
         batch = merged_batch(out.shape[:-2], *((x, 2) for x in matrices), (pattern._indptr, 1))
         compiled = kernel(

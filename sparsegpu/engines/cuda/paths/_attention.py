@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from ...._arrays import dtype_of
+from ...._math import ceil_div
 from ...._score import Score
 from ....pattern import Pattern
 from .._grid import mask_blocks, packed_mask
 from .._heads import as_vectors, split_heads
+from ..runtime.architectures import shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
 from ._product import layout_of
@@ -232,6 +234,20 @@ def attention_of(
     )
 
 
+_MOST_WARPS = 4
+
+
+def simt_shape(bm: int, features: int, dtype: np.dtype) -> tuple[int, int, int]:
+    """Return rows of a warp, warps, and columns of a lane, of the kernels without tensor cores.
+
+    ``features`` are the columns that they write.
+    """
+    wide = dtype == np.float64
+    rows = 1 if bm < 8 else 2 if wide else 4
+    columns = 2 if features <= 64 else 4 if features <= 128 or wide else 8
+    return rows, min(_MOST_WARPS, ceil_div(bm, rows)), columns
+
+
 # -- what the compile matrix, the tables and the names of fields are made from ----------------
 
 _BLOCKS = ((64, 64), (128, 128), (16, 16), (8, 8), (48, 80), (256, 64), (1, 64), (256, 256))
@@ -269,7 +285,5 @@ def examples(
             **{**score, "folded": folded},
             allow_tf32=True,
             capability=capability,
-            shared_memory=(99 if capability in {(8, 6), (8, 9), (12, 0)} else 163) * 1024
-            if capability != (9, 0)
-            else 227 * 1024,
+            shared_memory=shared_memory_of(capability),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from ...._block_bits import BlockBits
 from ...._score import Score
 from ....pattern import Pattern
-from .._grid import mask_blocks, packed_mask, size_of
+from .._grid import mask_blocks, packed_mask
 from .._heads import as_vectors, split_heads
 from .._score_args import score_args
 from .._transpose import transpose_pattern
@@ -103,7 +104,7 @@ def backward_of(
 ) -> AttentionBackward:
     """Describe the arguments of the engine's ``attention_backward``."""
     transposed, order = transpose_pattern(pattern)
-    memory = workspace(size_of(lse.shape) * lse.itemsize)
+    memory = workspace(prod(lse.shape) * lse.itemsize)
     arrays = {
         "query": query,
         "key": key,
@@ -167,8 +168,8 @@ class Reads:
             for name, (array, trailing) in split.items()
         }
         self.batch = merged_batch(tuple(batch[d] for d in order), *self._arrays.values())
-        self.own, self.owners = own, size_of(own)
-        self.shares = size_of(batch) // self.owners
+        self.own, self.owners = own, prod(own)
+        self.shares = prod(batch) // self.owners
 
     def __getitem__(self, name: str) -> Any:
         """Return an array (*batch, ...)."""

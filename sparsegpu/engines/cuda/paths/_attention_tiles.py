@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._math import ceil_div, round_up
 from ....pattern import Pattern
-from .._grid import packed_mask, size_of
+from .._grid import packed_mask
 from .._schedule import RowGroups, row_groups
 from .._score_args import score_args
 from ..runtime.launch import MAX_GRID, NULL, Launch, address, kernel, submit
@@ -150,7 +151,7 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str, at_once: int = 1
     bm = p.pattern.blocksize[0]
     rows = max(1, tile.tile_q // bm)
     groups = row_groups(p.pattern, rows)
-    heads, slices = size_of(p.batch), ceil_div(bm, tile.tile_q)
+    heads, slices = prod(p.batch), ceil_div(bm, tile.tile_q)
     setup, states, bits = _states(p.pattern, p.mask_data, groups, rows)
     cut = CutGroups(groups)
     if tile.split_kv:

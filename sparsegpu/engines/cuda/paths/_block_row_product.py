@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ...._math import ceil_div
-from .._grid import grid, size_of
+from .._grid import grid
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
@@ -18,7 +19,7 @@ from ._tile import Tile
 def tiles_of(p: Product, tile: Tile) -> int:
     """Return how many tiles a product has."""
     (bm, _), n = p.pattern.blocksize, p.out.shape[-1]
-    block_rows = size_of(p.batch) * p.pattern.block_shape[0]
+    block_rows = prod(p.batch) * p.pattern.block_shape[0]
     return block_rows * ceil_div(bm, tile.tile_m) * ceil_div(n, tile.tile_n)
 
 
@@ -40,7 +41,7 @@ def block_row_launch(
         Further ``-D`` names of the kernel.
     """
     (bm, bk), n = p.pattern.blocksize, p.out.shape[-1]
-    batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
+    batches, block_rows = prod(p.batch), p.pattern.block_shape[0]
     of_product = {"batches": batches, "block_rows": block_rows, "n": n}
     if raster:
         row_tiles = batches * block_rows * ceil_div(bm, tile.tile_m)

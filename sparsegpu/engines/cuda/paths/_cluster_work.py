@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._math import ceil_div
 from ....pattern import Pattern
-from .._grid import THREADS, grid, size_of
+from .._grid import THREADS, grid
 from ..runtime.launch import Launch, kernel, submit
 from ..runtime.types import ctype
 
@@ -34,7 +35,7 @@ def cluster_work(pattern: Pattern, cluster: int, rows_per_cluster: int) -> Any:
         `ClusterWork` of ``bsr_addmm_skinny_sm90/cluster_work.cuh``, one after the other.
     """
     (bm, bk), block_rows = pattern.blocksize, pattern.block_shape[0]
-    matrices = size_of(pattern.batch_shape)
+    matrices = prod(pattern.batch_shape)
     row_tiles = block_rows * (bm // SIDE)
     thread_blocks = ceil_div(row_tiles, rows_per_cluster) * cluster
 

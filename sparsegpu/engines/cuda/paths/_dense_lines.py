@@ -5,12 +5,13 @@ A copy runs at the speed of memory; the product after it saves many times its du
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import THREADS, grid, size_of
+from .._grid import THREADS, grid
 from ..runtime.launch import Launch, kernel
 from ..runtime.submission import workspace
 from ..runtime.types import ctype
@@ -75,7 +76,7 @@ def aligned_lines(dense: Any, by_column: bool) -> tuple[Any, Launch]:
     *batch, count, length = lines.shape
     size = lines.itemsize
     pitch = ceil_div(length * size, _ALIGNMENT) * _ALIGNMENT // size
-    shape, batches = tuple(batch), size_of(tuple(batch))
+    shape, batches = tuple(batch), prod(tuple(batch))
     memory = workspace(batches * count * pitch * size)
     copy = cupy.ndarray((*shape, count, pitch), lines.dtype, memory.data)[..., :length]
     source, tile = _source(lines)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 from ..runtime.device import runs_here
 from ..runtime.launch import Work
+from ..winners import Config
 from . import FAMILIES, Family
 from ._examples import field_names
 from ._facts import Facts
 from ._fields import MODEL, ConfigError, Fields, refused
-
-Config = Mapping[str, Any]
 
 
 def works_of(

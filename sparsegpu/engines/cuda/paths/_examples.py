@@ -13,13 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from ...._arrays import dtype_of
-from ..runtime.architectures import SHARED_MEMORY
+from ..runtime.architectures import LEAST_SHARED_MEMORY
 from ._facts import Facts
 from ._fields import Fields
 
 Capability = tuple[int, int]
-
-_LEAST_MEMORY = min(SHARED_MEMORY.values())
 
 _BLOCKS = ((64, 64), (16, 16), (4, 4), (128, 128), (32, 32), (8, 8), (2, 2), (23, 23), (48, 80))
 _MORE_BLOCKS = ((256, 64), (6, 2), (3, 3), (9, 40), (5, 13), (64, 32), (32, 64), (16, 64))
@@ -95,7 +93,8 @@ def field_names(path: ModuleType) -> tuple[str, ...]:
 
 # -- what the compile matrix builds ---------------------------------------------------------
 
-_OUTPUTS = {
+#: Types of a result, by the operands'.
+OUTPUTS = {
     "f16": ("f16", "f32", "bf16"),
     "bf16": ("bf16", "f32", "f16"),
     "f32": ("f32", "bf16", "f16"),
@@ -143,12 +142,12 @@ def _with_less_memory(path: ModuleType, facts: Iterator[Any]) -> Iterator[Any]:
     for f in facts:
         yield f
         if hasattr(path, "fits"):
-            yield replace(f, shared_memory=_LEAST_MEMORY)
+            yield replace(f, shared_memory=LEAST_SHARED_MEMORY)
 
 
 def _on_every_device(path: ModuleType, variant: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield names and values of a variant that devices of little shared memory have, too."""
-    if hasattr(path, "fits") and path.fits(variant, _LEAST_MEMORY):
+    if hasattr(path, "fits") and path.fits(variant, LEAST_SHARED_MEMORY):
         yield from variant.items()
 
 
@@ -173,7 +172,7 @@ def _completed(
 
 def _epilogues(t: str) -> Iterator[dict[str, str]]:
     """Yield epilogues of operands of a type, one for each output and activation."""
-    outputs, real = _OUTPUTS.get(t, (t,)), t[0] != "c"
+    outputs, real = OUTPUTS.get(t, (t,)), t[0] != "c"
     yield {"OUT": outputs[0], "EPILOGUE": "identity", "ACT": "none", **_ALONE}
     if t == "s8":
         yield {"OUT": "s32", "EPILOGUE": "exact", "ACT": "relu", **_ALONE, "INPUT": "s32"}

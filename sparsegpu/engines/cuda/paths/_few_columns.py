@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
-from .._grid import THREADS, grid, size_of
+from .._grid import THREADS, grid
 from ..runtime.launch import NULL, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
@@ -136,7 +137,7 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
     bm, columns = p.pattern.blocksize[0], p.out.shape[-1]
     balanced = balanced_splits(p.pattern)
     rows = p.pattern.block_shape[0] if balanced is None else balanced.splits.shape[-2]
-    batches, parts = size_of(p.batch), 0 if balanced is None else balanced.parts
+    batches, parts = prod(p.batch), 0 if balanced is None else balanced.parts
     acc = accumulator_dtype(p.data.dtype).itemsize
     sums = workspace(batches * parts * bm * columns * acc) if parts else None
     out, shape = matrix_view(p.out, p.batch), batch_dims(p.batch)

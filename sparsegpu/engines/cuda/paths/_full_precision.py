@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...._math import ceil_div
+from ..runtime.architectures import LEAST_SHARED_MEMORY
 from ..runtime.types import ctype
 from ._facts import INDICES, Facts
 from ._fields import Fields
@@ -15,8 +16,6 @@ BY_ADDRESS = INDICES
 
 #: Columns of a narrow tile.
 NARROW = 64
-#: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
-_SHARED_MEMORY = 99 * 1024
 _MOST_ROWS = 64
 _REGISTERS = 65536  # of a multiprocessor
 _OTHER_REGISTERS = 40  # of a thread, besides its sums
@@ -72,7 +71,7 @@ def full_precision_tile(
     if tile_n != shape.tile_n:
         shape = choose(rows, bk, tile_n == NARROW, vectors)
     stage = stage_bytes(shape)
-    room = _SHARED_MEMORY // stage
+    room = LEAST_SHARED_MEMORY // stage
     stages = fields.pick("stages", min(shape.stages, room), [s for s in (2, 3, 4) if s <= room])
     threads = 32 * shape.warps_m * shape.warps_n
     sums = shape.tile_m * shape.tile_n // threads * size // 4

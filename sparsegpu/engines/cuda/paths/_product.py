@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ...._arrays import accumulator_dtype
 from ...._epilogue import Epilogue
 from ....pattern import Pattern
 from .._epilogue_args import batched_operands, epilogue_args
-from .._grid import aligned, size_of
+from .._grid import aligned
 from .._transpose import transpose_pattern
 from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
@@ -71,7 +72,7 @@ class Product:
         """Return what the tile of a product depends on."""
         block_rows, block_columns = self.pattern.block_shape
         m, n = self.out.shape[-2:]
-        matrices, (capability, multiprocessors, shared_memory) = size_of(self.batch), device_facts()
+        matrices, (capability, multiprocessors, shared_memory) = prod(self.batch), device_facts()
         return Facts(
             dtype=self.data.dtype,
             shape=(matrices * m, self.dense.shape[-2], n),

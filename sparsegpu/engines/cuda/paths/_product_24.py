@@ -10,11 +10,17 @@ import numpy as np
 
 from ...._arrays import accumulator_dtype
 from ...._epilogue import Epilogue
+from ...._math import ceil_div
 from .._epilogue_args import batched_operands, epilogue_args
+from .._grid import grid
 from ..runtime.device import device_facts
-from ..runtime.view import merged_batch
+from ..runtime.launch import Launch, kernel
+from ..runtime.structs import kernel_struct
+from ..runtime.view import batch_dims, matrix_view, merged_batch
 from ._facts import Facts
 from ._product import layout_of
+from ._tile import Tile
+from ._tma import INT32
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +100,39 @@ def product_24_of(
     )
 
 
+def counts_in_32_bits(p: Product24) -> bool:
+    """Return whether there is something to compute, and 32 bits count its rows and columns."""
+    sizes = (*p.out.shape[-2:], p.dense.shape[-2])
+    return min(sizes) > 0 and max(sizes) < INT32
+
+
 def contiguous_rows(array: Any) -> Any:
     """Return the array itself if it is C-contiguous and aligned to 16 bytes, else a copy."""
     if array.flags.c_contiguous and array.data.ptr % 16 == 0:
         return array
     return array.copy(order="C")
+
+
+def tile_launch(p: Product24, tile: Tile, source: str, problem: str, **depth: int) -> Launch:
+    """Return the launch of a kernel whose thread blocks compute a tile each.
+
+    ``depth`` is the field of the kernel's struct ``problem`` that holds the extent along k.
+    """
+    (m, n), batches = p.out.shape[-2:], prod(p.batch)
+    return Launch(
+        kernel(source, **p.defines, **tile.defines),
+        grid(batches * ceil_div(m, tile.tile_m) * ceil_div(n, tile.tile_n)),
+        (tile.threads,),
+        (
+            matrix_view(p.out, p.batch),
+            p.packed,
+            p.meta,
+            matrix_view(p.dense, p.batch),
+            batch_dims(p.batch),
+            kernel_struct(source, problem)(
+                m=m, n=n, packed_columns=p.packed.shape[1], batches=batches, **depth
+            ),
+            p.epilogue,
+        ),
+        tile.shared_memory,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from ...._epilogue import Epilogue
 from ...._math import ceil_div, round_up
 from ....pattern import Pattern
 from .._epilogue_args import epilogue_args
-from .._grid import THREADS, grid, size_of
+from .._grid import THREADS, grid
+from ..runtime.architectures import shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.launch import MAX_GRID, Launch, kernel
 from ..runtime.structs import kernel_struct
@@ -23,6 +24,7 @@ from ..runtime.submission import workspace
 from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS, batch_dims, matrix_view, merged_batch, vector_view
 from ._dense_lines import aligned_lines
+from ._examples import OUTPUTS
 from ._facts import HALVES, always
 from ._fields import Fields
 from ._product import layout_of
@@ -142,7 +144,7 @@ def facts_of(pattern: Pattern, batch: tuple[int, ...], inner: int, **more: Any) 
     """Return the facts of a product of some inner size at the blocks of a pattern."""
     m, n = pattern.shape
     return SampledFacts(
-        shape=(size_of(batch) * m, inner, n),
+        shape=(prod(batch) * m, inner, n),
         blocksize=pattern.blocksize,
         row_blocks=pattern.nnzb / max(pattern.block_shape[0], 1),
         **more,
@@ -265,7 +267,7 @@ def tiles_of(
     out, e, acc = p.out, p.epilogue, accumulator_dtype(p.dtype)
     after: tuple[Launch, ...] = ()
     if splits > 1:
-        memory = workspace(splits * size_of(out.shape) * acc.itemsize)
+        memory = workspace(splits * prod(out.shape) * acc.itemsize)
         parts = memory.view(acc).reshape(splits, *out.shape)
         out, e, after = parts[0], Epilogue(), (_sum_of_parts(p, parts),)
     term = e.input
@@ -277,7 +279,7 @@ def tiles_of(
         *((a, 1) for a in (indptr, indices)),
     )
     defines, argument = epilogue_args(Epilogue(e.alpha, e.beta, first_term), batch, acc, out.dtype)
-    block_rows, matrices = pattern.block_shape[0], size_of(batch)
+    block_rows, matrices = pattern.block_shape[0], prod(batch)
     heights, nnzb = splits * matrices * ceil_div(bm, tile.tile_m), pattern.nnzb
     if unit_n:
         units, slices = nnzb * (bn // unit_n), 1
@@ -298,7 +300,7 @@ def tiles_of(
         inner=p.inner,
         out_step=_step(out),
         input_step=0 if term is None else _step(term),
-        split_step=size_of(out.shape),
+        split_step=prod(out.shape),
         bm=bm,
         padding=0,
     )
@@ -325,7 +327,7 @@ def _sum_of_parts(p: Sampled, parts: Any) -> Launch:
     )
     bm, bn = p.pattern.blocksize
     problem = kernel_struct(source, "SampledParts")(
-        matrices=size_of(batch),
+        matrices=prod(batch),
         blocks=p.pattern.nnzb,
         out_step=_step(out),
         input_step=0 if e.input is None else _step(e.input),
@@ -336,7 +338,7 @@ def _sum_of_parts(p: Sampled, parts: Any) -> Launch:
     )
     return Launch(
         kernel(source, T=ctype(p.dtype), **defines),
-        grid(ceil_div(size_of(out.shape), THREADS)),
+        grid(ceil_div(prod(out.shape), THREADS)),
         (THREADS,),
         (matrix_view(first, batch), batch_dims(batch), problem, parts, argument),
     )
@@ -352,12 +354,6 @@ def _step(blocks: Any) -> int:
 _BLOCKS = ((64, 64), (16, 16), (128, 128), (32, 32), (8, 8), (48, 80), (256, 192), (1, 64))
 _LAYOUTS = ("along", "across", "strided")
 _K = 4096
-_OUTPUTS = {
-    "f16": ("f16", "f32", "bf16"),
-    "bf16": ("bf16", "f32", "f16"),
-    "f32": ("f32", "bf16", "f16"),
-    "s8": ("s32", "s8", "f32", "bf16"),
-}
 
 
 def examples(
@@ -376,14 +372,14 @@ def examples(
             mat2=mat2,
             allow_tf32=True,
             capability=capability,
-            shared_memory=227 * 1024 if capability == (9, 0) else 99 * 1024,
+            shared_memory=shared_memory_of(capability),
         )
 
 
 def epilogues(t: str) -> Iterator[dict[str, str]]:
     """Yield epilogues of matrices of a type: scalars and the input alone."""
     plain = {"ACT": "none", "LEFT": "none", "RIGHT": "none"}
-    for out in _OUTPUTS.get(t, (t,)):
+    for out in OUTPUTS.get(t, (t,)):
         yield {"OUT": out, "EPILOGUE": "identity", "INPUT": "none", **plain}
         yield {"OUT": out, "EPILOGUE": "scaled", "INPUT": out, **plain}
     if t == "s8":

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ...._math import ceil_div
+from ..runtime.architectures import LEAST_SHARED_MEMORY
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from ..runtime.view import matrix_view
@@ -20,9 +21,7 @@ _ORDERS = ("columns", "vectors", "rows")
 BY_ADDRESS = {**INDICES, "MAT1": _ORDERS, "MAT2": (*_ORDERS[1:], _ORDERS[0])}
 
 _MOST_ROWS = 64  # of a tile, unless a configuration says so: smaller tiles are shared more evenly
-#: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block,
-#: besides where the columns of a tile begin.
-_SHARED_MEMORY = 97 * 1024
+_SHARED_MEMORY = LEAST_SHARED_MEMORY - 2048  # besides where the columns of a tile begin
 _FEWEST_ROWS, _FEWEST_COLUMNS = 4, 16
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from ...._arrays import accumulator_dtype, dtype_of
 from ...._epilogue import Epilogue
 from ...._math import ceil_div
 from .._epilogue_args import epilogue_args
-from .._grid import aligned, grid, size_of
+from .._grid import aligned, grid
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
@@ -103,7 +104,7 @@ class Scatter:
     @property
     def batches(self) -> int:
         """How often the lists are followed."""
-        return 1 if self.form == "pairs" else size_of(self.accumulators.shape[:-2])
+        return 1 if self.form == "pairs" else prod(self.accumulators.shape[:-2])
 
     @property
     def pairs(self) -> int:

@@ -58,6 +58,27 @@ class RowGroupTile:
     defines: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterTile:
+    """Columns of a thread block, thread blocks of a cluster, and what a kernel is compiled with."""
+
+    tile_n: int
+    cluster: int
+    shared_memory: int
+    defines: dict[str, Any]
+
+
+def multiplies(f: Facts) -> bool:
+    """Return whether `bsr_addmm_sm90` has a tile for such blocks and dtypes."""
+    (bm, bk), size = f.blocksize, f.itemsize
+    if not f.tensor_cores or f.columns <= FEW_COLUMNS or bm % 16 or bk * size % 32:
+        return False
+    if not f.transposed:
+        return True
+    # wgmma takes int8 and TF32 with k contiguous only, and no swizzle is as wide as other rows.
+    return size == 2 and (bm % 64 == 0 or bm in {16, 32})
+
+
 def pair_bytes(itemsize: int) -> int:
     """Return the bytes of a pair of columns of metadata of `TILE_M` rows."""
     return 2 * TILE_M * (4 if itemsize == 1 else 2)

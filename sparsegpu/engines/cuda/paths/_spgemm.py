@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...._arrays import dtype_of
-from ..runtime.architectures import SHARED_MEMORY
+from ..runtime.architectures import shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.launch import Launch, address, kernel
 from ..runtime.structs import kernel_struct
@@ -157,5 +157,5 @@ def examples(
                 blocksize=(bm, bk),
                 columns=bn,
                 capability=capability,
-                shared_memory=SHARED_MEMORY[capability],
+                shared_memory=shared_memory_of(capability),
             )

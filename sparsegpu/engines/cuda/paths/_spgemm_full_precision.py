@@ -7,14 +7,13 @@ from typing import NamedTuple
 
 from ...._math import ceil_div
 from .._grid import grid
+from ..runtime.architectures import LEAST_SHARED_MEMORY
 from ..runtime.launch import Launch
 from ._fields import Fields
 from ._full_precision import terms_of_slice
 from ._spgemm import Spgemm, SpgemmFacts, spgemm_launch, types
 from ._tile import Tile
 
-#: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
-_SHARED_MEMORY = 99 * 1024
 _SIDES = (16, 32, 64)
 _MOST_TERMS = 16  # of a slice
 _FEWEST = 8  # rows and columns of a block that are worth a tile of sixteen
@@ -71,7 +70,7 @@ def full_precision_tile(
     tile_k = terms_of_slice(bk, step, _MOST_TERMS)
     shape = shapes[tile_m, tile_n]
     stage = stage_bytes(tile_m, tile_n, tile_k)
-    fitting = [s for s in (2, 3, 4) if s * stage <= _SHARED_MEMORY]
+    fitting = [s for s in (2, 3, 4) if s * stage <= LEAST_SHARED_MEMORY]
     stages = fields.pick("stages", shape.stages, fitting)
     of_shape = shape._replace(stages=stages)._asdict()
     pitch = tile_n * f.dtype.itemsize + 16 * shape.warps_n  # of all warps beside each other

@@ -8,12 +8,12 @@ leaves its part in workspace, and ``bsr_attention_splits.cu`` merges these in a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import size_of
 from .._kernel_source import Defines
 from .._score_args import kept_scale
 from ..runtime.device import multiprocessors
@@ -55,7 +55,7 @@ def splits_of(p: Attention, tile: AttentionTile, schedule: Schedule) -> Splits:
     _, cut, count = schedule.cut
     if not count:
         return Splits({"SPLIT_KV": 0}, (NULL, np.int64(0)), ())
-    heads, bm, tile_q = size_of(p.batch), p.pattern.blocksize[0], tile.tile_q
+    heads, bm, tile_q = prod(p.batch), p.pattern.blocksize[0], tile.tile_q
     group_rows = bm * max(1, tile_q // bm)
     row_bytes = (tile.defines["VALUE_FEATURES"] + _PART_HEADER) * 4
     parts = workspace(heads * count * ceil_div(group_rows, tile_q) * tile_q * row_bytes)

@@ -13,10 +13,10 @@ from ..runtime.architectures import HOPPER, PORTABLE, runs_on
 from ..runtime.cublas import WORKSPACE, Gemm
 from ..runtime.launch import Work
 from ..runtime.submission import workspace
-from . import bsr_addmm_sm90
 from ._facts import HALVES, Facts
 from ._fields import Fields
 from ._product import Product
+from ._sm90 import multiplies
 
 NAME = "dense"
 SOURCES = ()
@@ -57,7 +57,7 @@ def pays(f: Facts) -> bool:
     if min(m, k, n) < _LARGE or min(bm, bk) < 16 or not runs_on(HOPPER, f.capability):
         return False
     least = BREAK_EVEN_OTHERS
-    if bsr_addmm_sm90.tile(f, Fields()) is not None:
+    if multiplies(f):
         least = next((density for rows, density in BREAK_EVEN if bm < rows), 1.01)
         largest, at_least = BREAK_EVEN_SMALL
         if max(m, k, n) <= largest:

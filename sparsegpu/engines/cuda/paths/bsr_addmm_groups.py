@@ -8,12 +8,13 @@ are first copied to workspace: blocks whose rows are not multiples of 16 bytes, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import THREADS, grid, size_of
+from .._grid import THREADS, grid
 from .._schedule import row_groups
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import MAX_GRID, Launch, address, kernel
@@ -98,7 +99,7 @@ def serves(p: Product) -> bool:
     return (
         not p.empty
         and p.data.flags.c_contiguous
-        and p.pattern.batch_size in {1, size_of(p.batch)}
+        and p.pattern.batch_size in {1, prod(p.batch)}
         and p.pattern.block_shape[1] < INT32
         and p.dense.ndim - 2 <= MAX_BATCH_DIMS
     )
@@ -200,7 +201,7 @@ def launches(p: Product, tile: Tile) -> tuple[Launch, ...] | None:
         copies.append(copy)
 
     schedule = row_groups(p.pattern, tile.group, None if p.order is None else p.order.reshape(-1))
-    matrices, batches = p.pattern.batch_size, size_of(p.batch)
+    matrices, batches = p.pattern.batch_size, prod(p.batch)
     groups, n = schedule.groups // matrices, p.out.shape[-1]
     tiles = groups * batches * ceil_div(n, tile.tile_n) * tile.parts
     if tiles > MAX_GRID:

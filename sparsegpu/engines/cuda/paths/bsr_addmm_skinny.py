@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...._math import ceil_div
-from .._grid import size_of
 from .._kernel_source import Defines
 from ..runtime.architectures import PORTABLE
-from ..runtime.launch import Launch, kernel
-from ..runtime.structs import kernel_struct
+from ..runtime.launch import Launch
 from ..runtime.types import ctype
-from ..runtime.view import batch_dims, matrix_view, vector_view
-from . import bsr_addmm_skinny_sm90
-from ._facts import HALVES, INDICES, Facts
+from . import _skinny
+from ._facts import HALVES, Facts
 from ._fields import Fields
 from ._product import Product
+from ._skinny import MOST_COLUMNS, clusters_pay, has_few_columns, skinny_launch, suits_clusters
 
 NAME = "skinny"
 SOURCES = ("bsr_addmm_skinny",)
 DTYPES, ARCHS = HALVES, PORTABLE
 TENSOR_CORES = True
-BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
+BY_ADDRESS = _skinny.BY_ADDRESS
 
-#: More columns than this keep the tensor cores busy.
-MOST_COLUMNS = 128
 _STEP = 32  # terms of a warp's step
 _TILE_ROWS = 64  # of the paths for more columns
 _FRAGMENT = 16  # columns
 _LONG_ROW = 512  # terms
 
-facts, serves = Product.facts, bsr_addmm_skinny_sm90.serves
+facts, serves = Product.facts, _skinny.serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ def pays(f: Facts) -> bool:
 
 def worth_measuring(f: Facts) -> bool:
     """Return whether `tune` measures it: not where clusters of thread blocks are faster."""
-    return bsr_addmm_skinny_sm90.tile(f, Fields()) is None or not bsr_addmm_skinny_sm90.pays(f)
+    return not (suits_clusters(f) and clusters_pay(f))
 
 
 def tile(f: Facts, fields: Fields) -> Tile | None:
@@ -78,8 +75,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     (32, 64, 8, 2, 3)
     """
     bm, bk = f.blocksize
-    by_lines = f.layout in {"rows", "columns"}
-    if f.columns > MOST_COLUMNS or bm < 8 or bk % 8 or f.transposed or not by_lines:
+    if not has_few_columns(f) or bm < 8 or bk % 8:
         return None
     tile_n = next((n for n in (16, 32, 64) if n >= f.columns), MOST_COLUMNS)
     tallest = 64 if tile_n <= 64 else 32
@@ -136,33 +132,17 @@ def _shared_memory(layout: str, tile_m: int, tile_n: int, warps_k: int, stages: 
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
     """Return the launch that computes a product."""
-    bm, n = p.pattern.blocksize[0], p.out.shape[-1]
-    batches, block_rows = size_of(p.batch), p.pattern.block_shape[0]
-    row_tiles = batches * block_rows * ceil_div(bm, tile.tile_m)
-    column_tiles = ceil_div(n, tile.tile_n)
-    product = Launch(
-        kernel(
-            SOURCES[0],
-            INDEX=ctype(p.pattern._indices.dtype),
-            BATCHED=int(batches > 1),
-            COLUMN_TILES=int(column_tiles > 1),
-            **p.defines,
-            **tile.defines,
-        ),
-        (row_tiles * column_tiles,),
-        (32 * tile.warps_k * tile.warps_n,),
-        (
-            matrix_view(p.out, p.batch),
-            vector_view(p.pattern._indptr, p.batch),
-            vector_view(p.pattern._indices, p.batch),
-            matrix_view(p.data[..., 0, :, :], p.batch),
-            matrix_view(p.dense, p.batch),
-            batch_dims(p.batch),
-            kernel_struct(SOURCES[0], "SkinnyProblem")(
-                row_tiles=row_tiles, block_rows=block_rows, n=n, padding=0
-            ),
-            p.epilogue,
-        ),
-        tile.shared_memory,
+    block_rows = p.pattern.block_shape[0]
+    row_tiles = prod(p.batch) * block_rows * ceil_div(p.pattern.blocksize[0], tile.tile_m)
+    product = skinny_launch(
+        p,
+        tile,
+        SOURCES[0],
+        ARCHS,
+        (row_tiles, ceil_div(p.out.shape[-1], tile.tile_n)),
+        32 * tile.warps_k * tile.warps_n,
+        p.pattern._indptr,
+        row_tiles=row_tiles,
+        block_rows=block_rows,
     )
     return (product,)

@@ -6,34 +6,32 @@ Each cluster of thread blocks takes a few row tiles; ``bsr_cluster_work.cu`` div
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ...._math import ceil_div
-from .._grid import aligned, size_of
 from ..runtime.architectures import HOPPER
-from ..runtime.launch import Launch, kernel
-from ..runtime.structs import kernel_struct
+from ..runtime.launch import Launch
 from ..runtime.types import ctype
-from ..runtime.view import batch_dims, matrix_view, vector_view
+from . import _skinny
 from ._cluster_work import SIDE, cluster_work
-from ._facts import HALVES, INDICES, Facts, always
+from ._facts import HALVES, Facts, always
 from ._fields import Fields
 from ._product import Product
+from ._skinny import MOST_COLUMNS, clusters_pay, skinny_launch, suits_clusters
 
 NAME = "skinny_wgmma"
 SOURCES = ("bsr_addmm_skinny_sm90",)
 DTYPES, ARCHS = HALVES, HOPPER
 TENSOR_CORES = True
-BY_ADDRESS = {**INDICES, "BATCHED": (0, 1), "COLUMN_TILES": (0, 1)}
+BY_ADDRESS = _skinny.BY_ADDRESS
 
-#: Columns that the kernel takes at most, and those with which it beats `bsr_addmm_skinny`.
-MOST_COLUMNS = 128
-GOOD_COLUMNS = range(17, MOST_COLUMNS + 1)
 _THREADS = 128
 _BOX = SIDE * SIDE * 2  # bytes
 _SHARED = 227 * 1024  # of a multiprocessor; each thread block needs 1 KB besides
 
-facts, worth_measuring = Product.facts, always
+facts, serves = Product.facts, _skinny.serves
+pays, worth_measuring = clusters_pay, always
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +58,6 @@ class Tile:
     defines: dict[str, Any]
 
 
-def pays(f: Facts) -> bool:
-    """Return whether it is faster than `bsr_addmm_skinny`."""
-    return f.columns in GOOD_COLUMNS
-
-
-def serves(p: Product) -> bool:
-    """Return whether operands can be copied in 16-byte vectors and counted in 32 bits."""
-    return (
-        not (p.empty or p.transposed) and size_of(p.out.shape[:-1]) < 2**31 and aligned(p.data, 16)
-    )
-
-
 def tile(f: Facts, fields: Fields) -> Tile | None:
     """Return the clusters: as many thread blocks as multiprocessors, or twice as many.
 
@@ -94,9 +80,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     >>> wide.tile_n, wide.cluster, wide.rows_per_cluster, wide.defines["STAGES"]
     (64, 2, 1, 5)
     """
-    bm, bk = f.blocksize
-    by_lines = f.layout in {"rows", "columns"}
-    if f.columns > MOST_COLUMNS or bm % SIDE or bk % SIDE or f.transposed or not by_lines:
+    if not suits_clusters(f):
         return None
     tile_n, cluster, row_tiles, stages = _clusters(f.shape[0] // SIDE, f.columns, f.multiprocessors)
     tile_n = fields.pick("tile_n", tile_n, (16, 32, 64, MOST_COLUMNS))
@@ -109,8 +93,8 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     stages = fields.pick("stages", min(stages, most), range(2, most + 1))
     names = {
         "T": ctype(f.dtype),
-        "BM": bm,
-        "BK": bk,
+        "BM": f.blocksize[0],
+        "BK": f.blocksize[1],
         "DENSE": f.layout,
         "TILE_N": tile_n,
         "CLUSTER": cluster,
@@ -143,34 +127,18 @@ def _inbox(tile_n: int, cluster: int) -> int:
 
 def launches(p: Product, tile: Tile) -> tuple[Launch, ...]:
     """Return the launch that computes a product."""
-    batches, (m, n) = size_of(p.batch), p.out.shape[-2:]
+    m, n = p.out.shape[-2:]
     thread_blocks = ceil_div(m // SIDE, tile.rows_per_cluster) * tile.cluster
     column_tiles = ceil_div(n, tile.tile_n)
-    work = cluster_work(p.pattern, tile.cluster, tile.rows_per_cluster)
-    product = Launch(
-        kernel(
-            SOURCES[0],
-            ARCHS,
-            INDEX=ctype(p.pattern._indices.dtype),
-            BATCHED=int(batches > 1),
-            COLUMN_TILES=int(column_tiles > 1),
-            **p.defines,
-            **tile.defines,
-        ),
-        (batches * column_tiles * thread_blocks,),
-        (_THREADS,),
-        (
-            matrix_view(p.out, p.batch),
-            vector_view(work, p.batch),
-            vector_view(p.pattern._indices, p.batch),
-            matrix_view(p.data[..., 0, :, :], p.batch),
-            matrix_view(p.dense, p.batch),
-            batch_dims(p.batch),
-            kernel_struct(SOURCES[0], "SkinnyProblem")(
-                thread_blocks=thread_blocks, n=n, column_tiles=column_tiles, padding=0
-            ),
-            p.epilogue,
-        ),
-        tile.shared_memory,
+    product = skinny_launch(
+        p,
+        tile,
+        SOURCES[0],
+        ARCHS,
+        (prod(p.batch) * thread_blocks, column_tiles),
+        _THREADS,
+        cluster_work(p.pattern, tile.cluster, tile.rows_per_cluster),
+        thread_blocks=thread_blocks,
+        column_tiles=column_tiles,
     )
     return (product,)

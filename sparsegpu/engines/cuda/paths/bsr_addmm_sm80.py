@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..runtime.architectures import PORTABLE
+from ..runtime.architectures import LEAST_SHARED_MEMORY, PORTABLE
 from ..runtime.launch import MAX_GRID, Launch
 from ..runtime.types import ctype
 from ..runtime.view import MAX_BATCH_DIMS
@@ -22,8 +22,6 @@ TENSOR_CORES = True
 BY_ADDRESS = INDICES
 TOGETHER = ("T", "TRANSPOSED", "DATA_VECTORS")
 
-#: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
-SHARED_MEMORY = 99 * 1024
 _SLICE_BYTES = 64  # of k, that a stage holds
 _STAGES = 3
 _ROWS, _COLUMNS = (16, 32, 64, 128), (32, 64, 128)
@@ -86,7 +84,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     warps_n = fields.pick("warps_n", min(4 if tile_m <= 32 else 2, tile_n // 16), by_columns)
     stage = _SLICE_BYTES * (tile_m + tile_n)
     buffers = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of the epilogue store
-    fitting = [s for s in (2, 3, 4) if buffers <= s * stage <= SHARED_MEMORY]
+    fitting = [s for s in (2, 3, 4) if buffers <= s * stage <= LEAST_SHARED_MEMORY]
     stages = fields.pick("stages", _STAGES, fitting)
     copied = 4 if f.transposed and size == 1 else 16  # bytes of the blocks at a time
     names = {

@@ -22,7 +22,6 @@ from ._fields import Fields
 from ._product import Product
 from ._row_group_product import row_group_launches
 from ._sm90 import (
-    FEW_COLUMNS,
     MOST_STAGES,
     RESERVED,
     SHARED,
@@ -31,6 +30,7 @@ from ._sm90 import (
     TILE_M,
     RowGroupTile,
     covering,
+    multiplies,
     pays_to_group,
     widths,
 )
@@ -95,13 +95,9 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     64
     >>> tile(Facts(dtype=f16, shape=shape, blocksize=(24, 24)), Fields())
     """
-    (bm, bk), size = f.blocksize, f.itemsize
-    if not f.tensor_cores or f.columns <= FEW_COLUMNS or bm % 16 or bk * size % 32:
+    if not multiplies(f):
         return None
-    if f.transposed and size != 2:
-        return None  # wgmma takes int8 and TF32 with k contiguous only
-    if f.transposed and bm % 64 and bm not in {16, 32}:
-        return None  # no swizzle is as wide as such a block's rows
+    (bm, bk), size = f.blocksize, f.itemsize
     step_k = next(width // size for width in (STAGE_BYTES_K, 64, 32) if bk * size % width == 0)
     slice_m = min(bm, TILE_M)
     rows = TILE_M // slice_m

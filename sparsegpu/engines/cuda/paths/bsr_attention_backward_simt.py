@@ -19,11 +19,10 @@ from ..runtime.structs import kernel_struct
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims
 from . import _attention
-from ._attention import AttentionFacts
+from ._attention import AttentionFacts, simt_shape
 from ._attention_backward import AttentionBackward, Reads
 from ._facts import FLOATS, INDICES, always
 from ._fields import Fields
-from .bsr_attention_simt import lanes
 
 NAME = "simt"
 SOURCES = ("bsr_attention_backward_simt",)
@@ -43,7 +42,7 @@ class Tile:
 
 def tile(f: AttentionFacts, fields: Fields) -> Tile:
     """Return the tile; it has no fields."""
-    rows, _, columns = lanes(f.blocksize[0], f.features, f.dtype)
+    rows, _, columns = simt_shape(f.blocksize[0], f.features, f.dtype)
     return Tile(
         {
             "T": ctype(f.dtype),
@@ -90,7 +89,7 @@ def _of_rows(
     (own, other), features = sizes, reads["query"].shape[-1]
     value_features, dtype = reads["value"].shape[-1], reads["query"].dtype
     width = value_features if name == "value" else features
-    rows, warps, columns = lanes(own, width, dtype)
+    rows, warps, columns = simt_shape(own, width, dtype)
     tiles, slices = ceil_div(own, rows * warps), ceil_div(width, 32 * columns)
     groups = walked.block_shape[0]
     items = reads.owners * groups * tiles * slices

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import size_of
 from .._score_args import kept_scale
 from ..runtime.architectures import PORTABLE
 from ..runtime.device import device_facts
@@ -147,7 +147,7 @@ def launches(p: Attention, tile: DecodeTile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where the pieces are too many for a grid."""
     pattern, group = p.pattern, p.group
     (rows, columns), (bm, bk) = pattern.block_shape, pattern.blocksize
-    heads = size_of(p.batch)
+    heads = prod(p.batch)
     tiles = ceil_div(group, tile.heads)
     of_heads = heads // group * tiles
     length = ceil_div(tile.piece_keys or _piece_keys(of_heads * pattern.nnzb * bk), bk)

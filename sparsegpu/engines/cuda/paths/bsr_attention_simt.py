@@ -6,19 +6,20 @@ The path to read first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ...._math import ceil_div
-from .._grid import grid, packed_mask, size_of
+from .._grid import grid, packed_mask
 from .._score_args import mask_type, score_args
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view, vector_view
 from . import _attention
-from ._attention import Attention, AttentionFacts
+from ._attention import Attention, AttentionFacts, simt_shape
 from ._facts import FLOATS, INDICES, always
 from ._fields import Fields
 
@@ -27,8 +28,6 @@ SOURCES = ("bsr_attention_simt",)
 DTYPES, ARCHS = FLOATS, PORTABLE
 TENSOR_CORES = False
 BY_ADDRESS = INDICES
-
-_MOST_WARPS = 4
 
 facts, examples, pays, serves = Attention.facts, _attention.examples, always, always
 worth_measuring = always
@@ -44,17 +43,9 @@ class Tile:
     defines: dict[str, Any]
 
 
-def lanes(bm: int, value_features: int, dtype: np.dtype) -> tuple[int, int, int]:
-    """Return query rows a warp, warps, and value columns a lane."""
-    wide = dtype == np.float64
-    rows = 1 if bm < 8 else 2 if wide else 4
-    columns = 2 if value_features <= 64 else 4 if value_features <= 128 or wide else 8
-    return rows, min(_MOST_WARPS, ceil_div(bm, rows)), columns
-
-
 def tile(f: AttentionFacts, fields: Fields) -> Tile:
     """Return the tile; it has no fields."""
-    rows, warps, columns = lanes(f.blocksize[0], f.value_features, f.dtype)
+    rows, warps, columns = simt_shape(f.blocksize[0], f.value_features, f.dtype)
     return Tile(
         rows,
         warps,
@@ -79,7 +70,7 @@ def launches(p: Attention, tile: Tile) -> tuple[Launch, ...]:
     block_rows = p.pattern.block_shape[0]
     tiles = ceil_div(bm, tile.rows * tile.warps)
     slices = ceil_div(value_features, 32 * tile.columns)
-    items = size_of(p.batch) * block_rows * tiles * slices
+    items = prod(p.batch) * block_rows * tiles * slices
     return (
         Launch(
             kernel(SOURCES[0], INDEX=ctype(p.indices.dtype), **tile.defines),

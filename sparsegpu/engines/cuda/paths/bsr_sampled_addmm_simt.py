@@ -5,10 +5,12 @@ Without tensor cores. The path to read first.
 
 from __future__ import annotations
 
+from math import prod
+
 from ...._arrays import accumulator_dtype
 from ...._math import ceil_div
 from .._epilogue_args import epilogue_args
-from .._grid import grid, size_of
+from .._grid import grid
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.structs import kernel_struct
@@ -50,7 +52,7 @@ def launches(p: Sampled, tile: Tile) -> tuple[Launch, ...]:
     operands = (p.out, rows, columns, mat1, mat2, term)
     batch = merged_batch(p.out.shape[:-2], *((a, 2) for a in operands))
     defines, epilogue = epilogue_args(p.epilogue, batch, accumulator_dtype(p.dtype), p.out.dtype)
-    blocks = size_of(batch)
+    blocks = prod(batch)
     parts = ceil_div(bm, tile.tile_m) * ceil_div(bn, tile.tile_n)
     compiled = kernel(SOURCES[0], INDEX=ctype(pattern._indices.dtype), **defines, **tile.defines)
     problem = kernel_struct(SOURCES[0], "SampledBlocks")(blocks=blocks, k=p.inner, bm=bm, bn=bn)

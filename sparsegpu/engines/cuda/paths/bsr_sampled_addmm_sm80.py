@@ -6,7 +6,7 @@ Blocks that follow each other in a block row share a tile: 16-bit floats, int8 a
 
 from __future__ import annotations
 
-from ..runtime.architectures import PORTABLE
+from ..runtime.architectures import LEAST_SHARED_MEMORY, PORTABLE
 from ..runtime.launch import Launch, kernel
 from ..runtime.types import ctype
 from ..runtime.view import matrix_view
@@ -26,8 +26,6 @@ facts, examples, epilogues = Sampled.facts, _sampled.examples, _sampled.epilogue
 serves, pays = _sampled.serves, always
 
 _SMALLEST_BLOCK = 8  # rows, and columns: with fewer, fragments are mostly empty
-#: Dynamic shared memory that every GPU from compute capability 8.0 on offers a thread block.
-_SHARED_MEMORY = 99 * 1024
 _SLICE_BYTES = 64  # of k, that a stage holds
 _ROWS, _COLUMNS, _WARPS = (16, 32, 64, 128), (64, 128, 256), (1, 2, 4, 8)
 _WARP = 64  # rows, and columns, of a warp
@@ -78,7 +76,7 @@ def tile(f: SampledFacts, fields: Fields) -> Tile | None:
     warps_n = fields.pick("warps_n", max(tile_n // 64, 1), by_columns)
     stage = _SLICE_BYTES * (tile_m + tile_n)
     buffers = warps_m * 16 * (tile_n + 8 * warps_n) * 4  # of the staged outputs
-    fitting = [s for s in (2, 3, 4, 5) if buffers <= s * stage <= _SHARED_MEMORY]
+    fitting = [s for s in (2, 3, 4, 5) if buffers <= s * stage <= LEAST_SHARED_MEMORY]
     stages = fields.pick("stages", 4 if tile_m <= 32 else 3, fitting)
     threads, shared = 32 * warps_m * warps_n, stages * stage
     resident = min(_MOST_RESIDENT // threads, f.shared_memory // shared)

@@ -7,9 +7,8 @@ from ..runtime.launch import Launch
 from ..runtime.types import ctype
 from ._facts import HALVES, Facts, always
 from ._fields import Fields
-from ._product_24 import Product24
+from ._product_24 import Product24, tile_launch
 from ._tile import Tile
-from .semi_structured_addmm_sm80 import tile_launch
 
 NAME = "simt"
 SOURCES = ("semi_structured_addmm_simt",)

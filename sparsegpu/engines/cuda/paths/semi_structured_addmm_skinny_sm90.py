@@ -18,14 +18,12 @@ from ..runtime.structs import kernel_struct
 from ..runtime.tensor_map import tensor_map
 from ..runtime.types import ctype
 from ..runtime.view import batch_dims, matrix_view
-from . import semi_structured_addmm_sm90
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts
 from ._fields import Fields
-from ._product_24 import Product24
-from ._sm90 import PAIR_BYTES_K, TILE_M, covering, pair_bytes
+from ._product_24 import Product24, counts_in_32_bits
+from ._sm90 import PAIR_BYTES_K, TILE_M, ClusterTile, covering, pair_bytes
 from ._tma import INT32, Batch, codes_map, dense_maps, one_batch
-from .semi_structured_addmm_sm90 import Tile
 
 NAME = "wgmma_sp_skinny"
 SOURCES = ("semi_structured_addmm_skinny_sm90",)
@@ -50,7 +48,7 @@ _FILLED = {1: 1.0, 2: 1.0, 4: 0.9, 8: 0.9}
 # exchanging its sums (one H200).
 _STAGE_US, _COLUMN_US, _END_US = 0.2, 0.0019, 2.0
 
-facts, serves = Product24.facts, semi_structured_addmm_sm90.serves
+facts, serves = Product24.facts, counts_in_32_bits
 
 
 def pays(f: Facts) -> bool:
@@ -58,7 +56,7 @@ def pays(f: Facts) -> bool:
     return f.columns <= _MOST_COLUMNS
 
 
-def tile(f: Facts, fields: Fields) -> Tile | None:
+def tile(f: Facts, fields: Fields) -> ClusterTile | None:
     """Return the tile; a cluster takes 128 rows, and its thread blocks share their k.
 
     ``fields`` may say ``tile_n``, ``cluster`` and ``stages``.
@@ -82,7 +80,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     good = min(most, _ENOUGH_STAGES) if alone else (_SHARED // 2 - _RESERVED) // stage
     stages = fields.pick("stages", good, range(2, most + 1))
     names = {"T": ctype(f.dtype), "TILE_N": tile_n, "CLUSTER": cluster, "STAGES": stages}
-    return Tile(tile_n, cluster, stages * stage + 1024, names)
+    return ClusterTile(tile_n, cluster, stages * stage + 1024, names)
 
 
 def stage_bytes(itemsize: int, tile_n: int) -> int:
@@ -108,7 +106,7 @@ def best_cluster(tiles: int, tile_n: int, stages_of_k: int, processors: int) -> 
     return min(_CLUSTERS, key=microseconds)
 
 
-def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
+def launches(p: Product24, tile: ClusterTile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where tensor maps or 32-bit numbers do not serve.
 
     A ``dense`` whose layout TMA or wgmma cannot read is first copied to aligned lines in

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 from ...._math import ceil_div
-from .._grid import grid
 from ..runtime.architectures import PORTABLE
-from ..runtime.launch import Launch, kernel
-from ..runtime.structs import kernel_struct
+from ..runtime.launch import Launch
 from ..runtime.types import ctype
-from ..runtime.view import batch_dims, matrix_view
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts, always
 from ._fields import Fields
 from ._mma_sp import STAGES, STEP_BYTES, THREADS, stage_bytes, tile_columns
-from ._product_24 import Product24
+from ._product_24 import Product24, tile_launch
 from ._tile import Tile
 
 NAME = "mma_sp"
@@ -64,28 +60,3 @@ def launches(p: Product24, tile: Tile) -> tuple[Launch, ...]:
     tile = replace(tile, defines=tile.defines | {"DENSE": layout})
     steps = p.packed_columns * p.packed.itemsize // STEP_BYTES
     return *copies, tile_launch(p, tile, SOURCES[0], "SparseMmaProblem", steps=steps)
-
-
-def tile_launch(p: Product24, tile: Tile, source: str, problem: str, **depth: int) -> Launch:
-    """Return the launch of a kernel whose thread blocks compute a tile each.
-
-    ``depth`` is the field of the kernel's struct ``problem`` that holds the extent along k.
-    """
-    (m, n), batches = p.out.shape[-2:], prod(p.batch)
-    return Launch(
-        kernel(source, **p.defines, **tile.defines),
-        grid(batches * ceil_div(m, tile.tile_m) * ceil_div(n, tile.tile_n)),
-        (tile.threads,),
-        (
-            matrix_view(p.out, p.batch),
-            p.packed,
-            p.meta,
-            matrix_view(p.dense, p.batch),
-            batch_dims(p.batch),
-            kernel_struct(source, problem)(
-                m=m, n=n, packed_columns=p.packed.shape[1], batches=batches, **depth
-            ),
-            p.epilogue,
-        ),
-        tile.shared_memory,
-    )

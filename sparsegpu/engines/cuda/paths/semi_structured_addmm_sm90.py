@@ -6,8 +6,7 @@ product by wgmma take less time than a product by mma.sp, even with 32 rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from ...._math import ceil_div
 from ..runtime.architectures import HOPPER
@@ -20,7 +19,7 @@ from ..runtime.view import batch_dims, matrix_view
 from ._dense_lines import tensor_core_lines
 from ._facts import HALVES, Facts
 from ._fields import Fields
-from ._product_24 import Product24
+from ._product_24 import Product24, counts_in_32_bits
 from ._sm90 import (
     MOST_STAGES,
     PAIRS,
@@ -29,6 +28,7 @@ from ._sm90 import (
     STORE_BUFFERS,
     THREADS,
     TILE_M,
+    ClusterTile,
     covering,
     pair_bytes,
     widths,
@@ -52,21 +52,7 @@ _BARRIERS = 2 * 8 * MOST_STAGES
 #: Bytes of ``dense`` from which on pairs of thread blocks share it; loading less is cheap.
 _LARGE = 8 << 20
 
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Columns of a thread block, thread blocks of a cluster, and what a kernel is compiled with."""
-
-    tile_n: int
-    cluster: int
-    shared_memory: int
-    defines: dict[str, Any]
-
-
-def serves(p: Product24) -> bool:
-    """Return whether there is something to compute, counted in 32 bits."""
-    sizes = (*p.out.shape[-2:], p.dense.shape[-2])
-    return min(sizes) > 0 and max(sizes) < INT32
+serves = counts_in_32_bits
 
 
 def pays(f: Facts) -> bool:
@@ -82,7 +68,7 @@ def facts(p: Product24) -> Facts:
     return replace(p.facts(), one_buffer=stored and sides and p.defines["ACT"] != "gelu_erf")
 
 
-def tile(f: Facts, fields: Fields) -> Tile | None:
+def tile(f: Facts, fields: Fields) -> ClusterTile | None:
     """Return the tile; ``fields`` may say ``tile_n``, ``stages`` and ``cluster``.
 
     Examples
@@ -121,10 +107,12 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
         "CLUSTER": cluster,
         "STORE_BUFFERS": buffers,
     }
-    return Tile(tile_n, cluster, stages * stage + STORE_BUFFERS * buffers // 2 + _BARRIERS, names)
+    return ClusterTile(
+        tile_n, cluster, stages * stage + STORE_BUFFERS * buffers // 2 + _BARRIERS, names
+    )
 
 
-def launches(p: Product24, tile: Tile) -> tuple[Launch, ...] | None:
+def launches(p: Product24, tile: ClusterTile) -> tuple[Launch, ...] | None:
     """Return the launches, or None where tensor maps or 32-bit numbers do not serve."""
     m, n = p.out.shape[-2:]
     size = p.packed.itemsize

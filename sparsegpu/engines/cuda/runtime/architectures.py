@@ -20,12 +20,17 @@ SHARED_MEMORY = {
     for capability, kilobytes in (
         ((8, 0), 163),
         ((8, 6), 99),
+        ((8, 7), 163),
         ((8, 9), 99),
         ((9, 0), 227),
         ((10, 0), 227),
+        ((10, 3), 227),
+        ((11, 0), 227),
         ((12, 0), 99),
     )
 }
+#: What every GPU from 8.0 on has of it.
+LEAST_SHARED_MEMORY = min(SHARED_MEMORY.values())
 
 
 def number(arch: str) -> int:
@@ -36,6 +41,11 @@ def number(arch: str) -> int:
 def capability_of(arch: str) -> tuple[int, int]:
     """Return the compute capability of an architecture: (9, 0) of "90a"."""
     return divmod(number(arch), 10)
+
+
+def shared_memory_of(cc: tuple[int, int]) -> int:
+    """Return the bytes of shared memory that a thread block may have on a device."""
+    return SHARED_MEMORY.get(cc, LEAST_SHARED_MEMORY)
 
 
 def runs_on(declared: Iterable[str], cc: tuple[int, int]) -> bool:

@@ -328,43 +328,39 @@ def kernel(source: str, archs: tuple[str, ...] = PORTABLE, /, **defines: Any) ->
         When the device runs none of these architectures.
     """
     key = (current_device(), source, *defines.items())
-    found = _kernels.get(key)
-    if found is None:
-        with _lock:
-            found = _kernels.get(key)
-            if found is None:
-                found = _kernels[key] = _load(source, defines, archs)
-    return found
-
-
-def _load(
-    source: str,
-    defines: dict[str, Any],
-    archs: tuple[str, ...] = PORTABLE,
-    root: Path | None = None,
-) -> Kernel:
-    import cupy
-
-    arch = choose_architecture(source, archs, compute_capability())
-    module = cupy.cuda.Module()
-    in_context(module.load, compile_kernel(source, arch, defines, root=root).code)
-    return Kernel(source, module.get_function(source))
+    return _kernels.get(key) or _keep(key, partial(_compiled, source, defines, archs))
 
 
 def loaded(name: str, code: bytes) -> Kernel:
     """Return the kernel of a cubin that was compiled for the current device."""
     key = (current_device(), name, code)
-    found = _kernels.get(key)
-    if found is None:
-        with _lock:
-            found = _kernels.get(key)
-            if found is None:
-                import cupy
+    return _kernels.get(key) or _keep(key, partial(_load, name, code))
 
-                module = cupy.cuda.Module()
-                in_context(module.load, code)
-                found = _kernels[key] = Kernel(name, module.get_function(name))
-    return found
+
+def _keep(key: tuple, load: Callable[[], Kernel]) -> Kernel:
+    """Return the kernel of a key; of several threads that want it, one loads it."""
+    with _lock:
+        if key not in _kernels:
+            _kernels[key] = load()
+        return _kernels[key]
+
+
+def _compiled(
+    source: str,
+    defines: dict[str, Any],
+    archs: tuple[str, ...] = PORTABLE,
+    root: Path | None = None,
+) -> Kernel:
+    arch = choose_architecture(source, archs, compute_capability())
+    return _load(source, compile_kernel(source, arch, defines, root=root).code)
+
+
+def _load(name: str, code: bytes) -> Kernel:
+    import cupy
+
+    module = cupy.cuda.Module()
+    in_context(module.load, code)
+    return Kernel(name, module.get_function(name))
 
 
 def choose_architecture(source: str, declared: tuple[str, ...], cc: tuple[int, int]) -> str:
