@@ -91,7 +91,7 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match=r"load_npz: argument 'file': expected an .npz file"):
         sparsegpu.load_npz(path)
     np.savez(path, x=1)
-    with pytest.raises(ValueError, match=r"load_npz: argument 'file': .*numpy.savez.* got 'x', and no 'format'$"):
+    with pytest.raises(ValueError, match=r"load_npz: .*numpy.savez.* got 'x', and no 'format'$"):
         sparsegpu.load_npz(path)
     np.savez(path, **{letter * 60: 1 for letter in "abcde"})
     with pytest.raises(ValueError, match=rf"got '{'a' * 40}', 'b+', 'c+', 'd+', \.\.\., and"):
