@@ -50,9 +50,7 @@ def _both(xp: ModuleType, where: str, across: int, copies: int) -> dict[str, Any
     print_table(_cells(pruned), "Digits: a trained network 64-512-512-10, two layers pruned")
     if xp is np:
         print("2:4 is not faster on a CPU: only GPUs have sparse tensor cores, which skip zeros.")
-        print(
-            "Blocks are, where few are stored: python -m sparsegpu bench shows a tenth.\n"
-        )
+        print("Blocks are, where few are stored: python -m sparsegpu bench shows a tenth.\n")
     print("What next:")
     print("  python -m sparsegpu doctor                 what can run here, and how to fix the rest")
     print("  A = sparsegpu.bsr_array(dense, blocksize=(32, 32));  A @ x")
