@@ -180,6 +180,17 @@ def test_doctor_counts_what_is_left_of_a_changing_cache(capsys, monkeypatch, tmp
     assert doctor._cache().text in (f"{tmp_path}, 3.0 MiB", f"{tmp_path}, 4.0 MiB")
 
 
+def test_doctor_says_that_a_cache_takes_no_file(monkeypatch, tmp_path):
+    (tmp_path / "a file").touch()
+    places = [tmp_path / "a file" / "cache", *[Path("/proc/cache")] * Path("/proc").is_dir()]
+    for place in places:  # nobody can write to /proc, whatever its permissions say
+        monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(place))
+        assert "not writable; set SPARSEGPU_CACHE_DIR" in doctor._cache().text
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path / "new"))
+    assert doctor._cache().text == f"{tmp_path / 'new'}, 0.0 MiB"
+    assert [path.name for path in tmp_path.iterdir()] == ["a file"], "nothing is made"
+
+
 def test_info_judges_nothing(capsys, monkeypatch):
     no_cupy(monkeypatch, Driver(1))
     monkeypatch.setattr(doctor, "bsr_array", None)  # nothing is computed

@@ -11,6 +11,7 @@ import ctypes
 import importlib.metadata
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -150,12 +151,20 @@ def _cache() -> Finding:
         if why is not None:
             return Finding("cache", f"not used: {why}, or set SPARSEGPU_CACHE_DIR to another")
         place = next(p for p in (directory, *directory.parents) if p.exists())
-        if not (place.is_dir() and os.access(place, os.W_OK)):
+        if not (place.is_dir() and _writable(place)):
             return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
         size = sum(map(_size, directory.rglob("*"))) / 2**20
     except OSError as error:
         return Finding("cache", f"not used: {error}; set SPARSEGPU_CACHE_DIR to a directory")
     return Finding("cache", f"{directory}, {size:.1f} MiB")
+
+
+def _writable(folder: Path) -> bool:
+    try:  # permissions alone do not tell: an administrator has all, and still /proc takes no file
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _size(path: Path) -> int:
