@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from ._version import __version__
@@ -21,19 +22,21 @@ def main(arguments: list[str] | None = None) -> int:
     """
     from .cli.arguments import INTERRUPTED, NotWritten
 
+    if sys.stderr is None:  # closed by the shell: then nobody wants to read it
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if sys.stdout is None:
+        return _not_written("standard output is closed")
     try:
         try:
             return _run(arguments)
         finally:  # a help text, too, meets its reader here and not when Python ends
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt:
         line = "\n" * sys.stderr.isatty()  # ends the one that tells of progress
         print(f"{line}sparsegpu: interrupted", file=sys.stderr)
         return INTERRUPTED
     except NotWritten as error:
-        print(f"sparsegpu: the result is not written: {error}", file=sys.stderr)
-        return 2
+        return _not_written(error)
     except OSError as error:
         if error.errno not in {errno.EPIPE, *_FULL}:
             raise
@@ -41,8 +44,13 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return _PIPE_CLOSED
-        print(f"sparsegpu: the result is not written: {error}", file=sys.stderr)
-        return 2
+        return _not_written(error.strerror)
+
+
+def _not_written(why: object) -> int:
+    with suppress(OSError):  # standard error may be on the same full disk
+        print(f"sparsegpu: the result is not written: {why}", file=sys.stderr, flush=True)
+    return 2
 
 
 def _run(arguments: list[str] | None) -> int:

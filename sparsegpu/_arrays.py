@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from collections.abc import Collection
 from contextlib import suppress
+from os import PathLike
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -157,7 +158,12 @@ def as_array(x: Any, function: str, argument: str) -> Any:
             return array
         if sequence:
             raise bad_type(function, argument, "numbers that NumPy has a dtype for", kind_of(x))
-    raise bad_type(function, argument, "a NumPy or CuPy array", kind_of(x))
+    hint = ""
+    if isinstance(x, (str, PathLike)):
+        hint = " (load_npz or numpy.load reads a file)"
+    elif isinstance(x, np.lib.npyio.NpzFile):
+        hint = " (of the file that numpy.load opened, one array: file[name])"
+    raise bad_type(function, argument, f"a NumPy or CuPy array{hint}", kind_of(x))
 
 
 class _Bits(NamedTuple):

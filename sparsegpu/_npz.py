@@ -140,6 +140,12 @@ class Members:
     def _where(self, expected: str, member: str) -> str:
         return f"{expected} in {f'member {member!r} of ' * bool(member)}{self.name}"
 
+    def named(self) -> str:
+        """Return what the arrays of the file are called, for messages: the first few."""
+        names = [name.removesuffix(".npy") for name in self._archive.NameToInfo]
+        shown = ", ".join(repr(name[:40]) for name in names[:4])
+        return f"{shown}, ..." if len(names) > 4 else shown or "no array"
+
     def __contains__(self, member: str) -> bool:
         return f"{member}.npy" in self._archive.NameToInfo
 

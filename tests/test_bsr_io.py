@@ -91,7 +91,13 @@ def test_bad_files(tmp_path):
     with pytest.raises(ValueError, match=r"load_npz: argument 'file': expected an .npz file"):
         sparsegpu.load_npz(path)
     np.savez(path, x=1)
-    with pytest.raises(ValueError, match=r"load_npz: argument 'file': .* got format 'none'"):
+    with pytest.raises(ValueError, match=r"load_npz: .*numpy.savez.* got 'x', and no 'format'$"):
+        sparsegpu.load_npz(path)
+    np.savez(path, **{letter * 60: 1 for letter in "abcde"})
+    with pytest.raises(ValueError, match=rf"got '{'a' * 40}', 'b+', 'c+', 'd+', \.\.\., and"):
+        sparsegpu.load_npz(path)
+    np.savez(path)
+    with pytest.raises(ValueError, match=r"got no array, and"):
         sparsegpu.load_npz(path)
     sp.save_npz(path, sp.eye_array(4, format="csr"))
     with pytest.raises(ValueError, match=r"expected a sparse array .* got format 'csr'"):

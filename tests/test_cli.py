@@ -92,7 +92,7 @@ def test_pictures_need_matplotlib(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit):
         main(["bench", "--plot", str(tmp_path / "picture.png")])
-    assert "needs matplotlib: pip install" in capsys.readouterr().err
+    assert "matplotlib: pip install" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("driver", [None, Driver(0), Driver(status=100)])
@@ -110,7 +110,7 @@ def test_doctor_says_how_a_gpu_is_used(driver, capsys, monkeypatch):
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "FAIL  CuPy" in printed and "fix: pip install" in printed and "cuda13]" in printed
-    assert "NumPy arrays run on the CPU engine" in printed
+    assert "NumPy arrays can be computed" in printed
 
 
 @pytest.mark.skipif(NO_GPU is None, reason="a GPU is present")
@@ -119,7 +119,7 @@ def test_doctor_says_the_fix_of_a_cupy_without_a_gpu(capsys):
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "FAIL" in printed and "fix:" in printed
-    assert "NumPy arrays run on the CPU engine" in printed
+    assert "NumPy arrays can be computed" in printed
 
 
 def test_doctor_says_when_cupy_cannot_be_imported(capsys, monkeypatch):
@@ -135,6 +135,17 @@ def test_doctor_computes_on_numpy(capsys, monkeypatch):
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "a product is wrong" in printed and "path works" not in printed
+
+
+def test_doctor_without_kernel_sources_computes_on_numpy(capsys, monkeypatch, tmp_path):
+    no_cupy(monkeypatch, None)
+    monkeypatch.setattr(
+        doctor, "_sources", lambda: doctor.Finding("kernel sources", "not found", False, "so")
+    )
+    assert main(["doctor"]) == 1
+    printed = capsys.readouterr().out
+    assert "a product is right" in printed and "fix: so" in printed
+    assert printed.splitlines()[-1].endswith("NumPy arrays can be computed.")
 
 
 def test_doctor_as_json(capsys, monkeypatch, tmp_path):
@@ -167,6 +178,17 @@ def test_doctor_counts_what_is_left_of_a_changing_cache(capsys, monkeypatch, tmp
 
     monkeypatch.setattr(Path, "is_file", removed_after)
     assert doctor._cache().text in (f"{tmp_path}, 3.0 MiB", f"{tmp_path}, 4.0 MiB")
+
+
+def test_doctor_says_that_a_cache_takes_no_file(monkeypatch, tmp_path):
+    (tmp_path / "a file").touch()
+    places = [tmp_path / "a file" / "cache", *[Path("/proc/cache")] * Path("/proc").is_dir()]
+    for place in places:  # nobody can write to /proc, whatever its permissions say
+        monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(place))
+        assert "not writable; set SPARSEGPU_CACHE_DIR" in doctor._cache().text
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path / "new"))
+    assert doctor._cache().text == f"{tmp_path / 'new'}, 0.0 MiB"
+    assert [path.name for path in tmp_path.iterdir()] == ["a file"], "nothing is made"
 
 
 def test_info_judges_nothing(capsys, monkeypatch):
@@ -225,6 +247,35 @@ def test_a_help_text_to_a_full_disk_is_one_line(words, unbuffered):
         (line,) = ended.stderr.read().splitlines()
     assert ended.returncode == 2
     assert line.startswith("sparsegpu: the result is not written: ")
+
+
+def closing(descriptor):
+    """Return what closes a descriptor of a new process, as ``>&-`` does."""
+    return {"preexec_fn": lambda: os.close(descriptor)}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="of shells of Unix")
+@pytest.mark.parametrize("words", [("doctor",), ("doctor", "--json=-"), ("--help",)])
+def test_standard_output_that_is_closed_is_one_line(words):
+    with command(*words, **closing(1)) as ended:
+        (line,) = ended.stderr.read().splitlines()
+    assert ended.returncode == 2
+    assert line == "sparsegpu: the result is not written: standard output is closed"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+@pytest.mark.parametrize("words", [("info",), ("info", "--json=-")])
+def test_standard_error_that_takes_nothing(words):
+    """Closed, nobody wants it; full, the result is whole or not there, and the status says it."""
+    call = [sys.executable, "-m", "sparsegpu", *words]
+    closed = subprocess.run(call, stdout=subprocess.PIPE, text=True, **closing(2))
+    assert closed.returncode == 0 and sparsegpu.__version__ in closed.stdout
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(call, stdout=subprocess.PIPE, stderr=full, text=True)
+    if len(words) == 1:
+        assert ended.returncode == 0 and ended.stdout == closed.stdout
+    else:  # what is printed besides goes to standard error
+        assert ended.returncode == 2 and ended.stdout == ""
 
 
 def test_half_a_result_is_never_written(tmp_path, monkeypatch):
@@ -316,3 +367,14 @@ def test_demo_on_the_gpu(cuda_engine, capsys):
 def test_demo_refuses_a_gpu_that_is_not_there():
     with pytest.raises(SystemExit, match="no GPU"):
         main(["demo", "--device", "gpu"])
+
+
+@pytest.mark.parametrize("words", ["demo --device gpu", "bench --device gpu", "tune"])
+def test_no_gpu_says_what_to_do_where_there_is_something_to_do(words, monkeypatch):
+    monkeypatch.setattr(demo, "cupy_installed", lambda: False)
+    no_cupy(monkeypatch, None)
+    with pytest.raises(SystemExit, match=r"^no GPU: none was found$"):
+        main(words.split())
+    no_cupy(monkeypatch, Driver(1))
+    with pytest.raises(SystemExit, match=r"^no GPU: CuPy is not .* 1 CUDA device; fix: pip inst"):
+        main(words.split())

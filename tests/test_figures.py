@@ -61,7 +61,8 @@ def test_every_section_has_its_plot_as_soon_as_it_is_recorded(figures, tmp_path,
     (tmp_path / "nvidia-x.json").write_text(json.dumps({"race": race}))
     figures.draw(SimpleNamespace(srcdir=tmp_path))
     drawn = {path.name for path in (tmp_path / "generated").iterdir()}
-    assert drawn == {f"{name}-nvidia-x.svg" for name in figures.PLOTS}
+    plots = {f"{name}-nvidia-x.svg" for name in figures.PLOTS}
+    assert drawn == {*plots, "roofline-nvidia-x.png"}
     page = "\n".join(readme.race_figures({"race": race}, "nvidia-x.json"))
     assert all(f"(generated/{name})" in page for name in drawn)
     del race["attention"]

@@ -80,11 +80,24 @@ def test_a_notebook_runs(name, tmp_path):
     assert ran.returncode == 0, ran.stderr
 
 
-def test_a_gallery_that_takes_too_long_is_refused(monkeypatch):
+@pytest.fixture
+def notebooks(monkeypatch):
     for needed in ("jupytext", "nbclient", "sphinx"):
         pytest.importorskip(needed)
     monkeypatch.syspath_prepend(str(GALLERY.parents[1] / "docs" / "_ext"))
-    notebooks = importlib.import_module("notebooks")
+    return importlib.import_module("notebooks")
+
+
+def test_every_page_has_its_place_among_the_cards(notebooks):
+    placed = [stem for group in notebooks.GROUPS.values() for stem in group]
+    assert sorted(placed) == sorted(NOTEBOOKS)
+    page = notebooks.index({stem: f"card of {stem}\n" for stem in placed if stem != "own_kernel"})
+    assert all(f"## {heading}\n" in page for heading in notebooks.GROUPS)
+    assert [line[8:] for line in page.splitlines() if line.startswith("card of ")] == placed[:-1]
+    assert page.split(":hidden:\n\n")[1].splitlines()[:-1] == placed[:-1]
+
+
+def test_a_gallery_that_takes_too_long_is_refused(notebooks):
     ran = {f"page_{s}": SimpleNamespace(metadata={"seconds": s}) for s in (5.0, 200.0, 90.0, 7.0)}
     ran["left_out"] = None
     notebooks.check_time(479.0, ran)

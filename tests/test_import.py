@@ -83,6 +83,12 @@ def test_dir_shows_what_users_use():
     )
 
 
+@pytest.mark.parametrize("name", ["kernels", "linalg", "masks", "testing"])
+def test_dir_of_a_public_module_shows_what_users_use(name):
+    module = getattr(sparsegpu, name)
+    assert dir(module) == sorted(module.__all__)
+
+
 def test_import_time():
     code = (
         "import numpy, ml_dtypes, time; t = time.perf_counter(); import sparsegpu; "

@@ -184,11 +184,23 @@ def test_command(winner_cache, capsys):
     winners.keep(Winner(KIND._replace(bucket=0), MODEL, 1.0, 1.0))
     assert main(["tune", "--export", str(exported)]) == 0
     assert len(json.loads(exported.read_text())) == 1
+    assert f"1 of 2 configurations written to {exported}" in capsys.readouterr().out
     kernel_winners.keep(("text", "name"), Config(block=32))
     assert main(["tune", "--reset"]) == 0
     assert "3 forgotten" in capsys.readouterr().out
     assert main(["tune", "--show"]) == 0
     assert "nothing tuned yet" in capsys.readouterr().out
+
+
+def test_winners_that_cannot_be_forgotten_are_one_line(winner_cache, capsys, monkeypatch):
+    def fails():
+        raise OSError(30, "Read-only file system", "winners")
+
+    monkeypatch.setattr(command, "forget", fails)
+    assert main(["tune", "--reset"]) == 2
+    told = capsys.readouterr()
+    (line,) = told.err.splitlines()
+    assert told.out == "" and line.startswith("sparsegpu tune: ") and "Read-only" in line
 
 
 def test_arguments(rng):

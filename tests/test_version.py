@@ -1,4 +1,4 @@
-"""The version: said in three files, and the same in all."""
+"""The version: said in four files, and the same in all."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def said(file: str, pattern: str) -> list[str]:
 
 def test_who_cites_names_this_version():
     assert said("CITATION.cff", r"^version: (.+)$") == [sparsegpu.__version__]
+    assert said("docs/about.md", r"version = \{(.+)\}") == [sparsegpu.__version__]
 
 
 def test_the_changelog_begins_with_what_is_unreleased_or_this_version():

@@ -1,8 +1,8 @@
 """Write the generated parts of the README and the docs: the support table and measured figures.
 
-``python -m tools.readme`` rewrites them, ``--check`` fails when they are out of date, ``--plot``
-draws the pictures (which needs matplotlib). Figures come from ``benchmarks/results`` or from
-`benchmarks.pruning`, which computes them: none is typed by hand.
+``python -m tools.readme`` rewrites them, ``--check`` fails when they are out of date.
+Figures come from ``benchmarks/results`` or from `benchmarks.pruning`, which computes them: none is
+typed by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 
 from benchmarks.pruning import accuracy_table, kept_table
 from sparsegpu.benchmark.cases import SECTIONS, about
-from sparsegpu.benchmark.plot import roofline
 from sparsegpu.benchmark.report import summary, table_rows
 from sparsegpu.engines.cuda.support import paths_page, support_table
 
@@ -53,7 +52,7 @@ _QUESTIONS = (
         "attention",
         "By the share of the scores that the mask stores, one point a mask. Left: the time of the "
         "fastest other library over ours. Middle: useful operations in a second. Right: the time "
-        "of 64 heads of 4096 queries and keys, and of dense attention.",
+        "of 64 heads of 4096 queries and keys with 128 features, and of dense attention.",
     ),
     (
         "What does 2:4 gain?",
@@ -76,8 +75,9 @@ _QUESTIONS = (
         "solvers",
         "solvers",
         "Conjugate gradients on the beam of [Solvers](solvers.md), float64, with multigrid and "
-        "without, beside other libraries on the same matrix as CSR. What multigrid's set-up takes "
-        "is not counted.",
+        "without, beside other libraries on the same matrix as CSR. The three without it "
+        "make the same iterations: on the left they lie on one another. What multigrid's set-up "
+        "takes is not counted.",
     ),
 )
 _README_COLUMNS = ("case", "ours, ms", "ours", "bar", "verdict", "best peer", "x faster")
@@ -196,7 +196,7 @@ def race_figures(sections: dict[str, Any], name: str) -> list[str]:
     if "main" in race:
         parts += [
             "### How near is that to what the chip can do?",
-            f"![Roofline of the bfloat16 products](_static/roofline-{stem}.png)",
+            f"![Roofline of the bfloat16 products](generated/roofline-{stem}.png)",
             "What to see: a product is limited by the sloping roof (memory) on the left and by the "
             "flat one (arithmetic) on the right. Large blocks come near; small ones are limited by "
             "what they read again from L2, of which this roofline knows nothing "
@@ -363,23 +363,8 @@ def filled(text: str, contents: dict[str, str], name: str) -> str:
     return text
 
 
-def draw() -> None:
-    """Draw the roofline of every GPU whose race is recorded."""
-    for path in sorted(RESULTS.glob("*.json")):
-        race = json.loads(path.read_text()).get("race", {})
-        if "main" in race:
-            target = ROOT / "docs" / "_static" / f"roofline-{path.stem}.png"
-            target.parent.mkdir(exist_ok=True)
-            content = {"rows": all_rows(race), "copy GB/s": race["main"]["copy GB/s"]}
-            roofline(content, f"bfloat16 block-sparse products, {gpu_of(race)}", target)
-            print(target.relative_to(ROOT))
-
-
 def main(arguments: list[str]) -> int:
-    """Write, or with ``--check`` compare, or ``--plot``; return the exit status."""
-    if arguments == ["--plot"]:
-        draw()
-        return 0
+    """Write, or with ``--check`` compare; return the exit status."""
     status = 0
     for path, contents in generated().items():
         old = path.read_text(encoding="utf-8")
@@ -394,7 +379,5 @@ def main(arguments: list[str]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tools.readme", description=__doc__)
-    what = parser.add_mutually_exclusive_group()
-    for option in ("--check", "--plot"):
-        what.add_argument(option, dest="chosen", action="append_const", const=option)
+    parser.add_argument("--check", dest="chosen", action="append_const", const="--check")
     sys.exit(main(parser.parse_args().chosen or []))

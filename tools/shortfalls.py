@@ -14,7 +14,7 @@ _REASONS = (
     (
         "2:4",
         r"x(64|128)\b",
-        "Not found: every value is read once, at two thirds of a copy's speed.",
+        "The cause is not known: every value is read once, at two thirds of a copy's speed.",
     ),
     (
         "2:4",
@@ -86,8 +86,8 @@ _REASONS = (
     ),
 )
 _NEAR = 1.05
-_NEAR_THE_BAR = "Not looked for: at most 5% are missing."
-_UNKNOWN = "Not found."
+_NEAR_THE_BAR = "Within 5% of the bar: no cause was looked for."
+_UNKNOWN = "The cause is not known."
 
 
 def shortfalls(rows: Iterable[Mapping[str, Any]], gpu: str) -> list[dict[str, Any]]:

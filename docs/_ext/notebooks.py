@@ -26,7 +26,23 @@ from sphinx.util import logging
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples" / "gallery"
-FIRST = "first_steps"  # the others by name
+#: The pages by what brings people here.
+GROUPS = {
+    "First products": ("first_steps", "from_other_libraries", "moving_weights", "how_exact"),
+    "Meshes, grids and graphs": (
+        "elasticity_solvers",
+        "vibration_modes",
+        "reaction_diffusion",
+        "graph_order",
+    ),
+    "Networks": ("pruning_digits", "sentence_encoder", "pruning_attention", "attention_masks"),
+    "Formats, kernels and speed": (
+        "two_four_bit_by_bit",
+        "fast_kernel",
+        "tune_and_roofline",
+        "own_kernel",
+    ),
+}
 log = logging.getLogger(__name__)
 _SECONDS = 300  # longest for a cell
 _AT_ONCE = 2
@@ -41,10 +57,6 @@ real, or come from the equations of a real problem, but where time is the messag
 The pages are scripts in `examples/gallery` (jupytext's percent format) and were run on NumPy for
 this site. [Install](../install.md#the-gallery) says how to run or open one. Where a page was
 recorded on a GPU, that output is in tabs beside NumPy's.
-
-::::{grid} 1 2 3 3
-:gutter: 3
-
 """
 
 
@@ -57,9 +69,8 @@ def build(app: Sphinx) -> None:
     version = hashlib.sha256()
     for path in sorted((ROOT / "sparsegpu").rglob("*.py")):
         version.update(path.read_bytes())
-    scripts = sorted(SCRIPTS.glob("*.py"), key=lambda path: (path.stem != FIRST, path.stem))
-    cards = []
-    shown = []
+    scripts = [SCRIPTS / f"{stem}.py" for group in GROUPS.values() for stem in group]
+    cards: dict[str, str] = {}
     files: recordings.Files = {}
     began = time.monotonic()
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each notebook is run by a process of its own
@@ -68,11 +79,10 @@ def build(app: Sphinx) -> None:
     for script, notebook in zip(scripts, notebooks, strict=True):
         if notebook is None:
             continue
-        shown.append(script.stem)
         picture = max(_pictures(notebook), key=len)  # the one with the most to see
         files[f"{script.stem}.png"] = picture
         title, _, message = notebook.cells[0].source.partition("\n")[0][2:].partition(": ")
-        cards.append(
+        cards[script.stem] = (
             f":::{{grid-item-card}} {title}\n:link: {script.stem}\n:link-type: doc\n"
             f":img-top: {script.stem}.png\n:img-alt: a picture of this page\n\n"
             f"{message[:1].upper()}{message[1:]}\n:::\n"
@@ -80,13 +90,21 @@ def build(app: Sphinx) -> None:
         found = recordings.of_page(script)
         files |= recordings.with_tabs(notebook, script.stem, found)
         files[f"{script.stem}.ipynb"] = nbformat.writes(notebook).encode()
-    toctree = "\n".join(["```{toctree}", ":hidden:", "", *shown, "```"])
-    files["index.md"] = f"{_INDEX}{''.join(cards)}::::\n\n{toctree}\n".encode()
+    files["index.md"] = index(cards).encode()
     for path in folder.iterdir():
         if path.is_file() and path.name not in files:
             path.unlink()
     for name, content in files.items():
         _replace(folder / name, content)
+
+
+def index(cards: dict[str, str]) -> str:
+    """Return the page of the cards of the pages that were run, in their groups."""
+    parts = [_INDEX]
+    for heading, stems in GROUPS.items():
+        there = "".join(cards[stem] for stem in stems if stem in cards)
+        parts.append(f"\n## {heading}\n\n::::{{grid}} 1 2 4 4\n:gutter: 3\n\n{there}::::\n")
+    return "\n".join([*parts, "```{toctree}", ":hidden:", "", *cards, "```", ""])
 
 
 def check_time(took: float, notebooks: dict[str, Any]) -> None:

@@ -63,7 +63,10 @@ def with_tabs(
     notebook.cells = cells
     if shown:
         said = [_said(page) for gpu, page in recorded.items() if gpu in shown]
-        notebook.cells[0].source += "\n\n" + " ".join(said)
+        notebook.cells[0].source += (
+            "\n\nTabs beside NumPy's output show what the same cells gave on a GPU, with the "
+            f"marked line changed: {' and '.join(said)}."
+        )
     return files
 
 
@@ -93,9 +96,6 @@ def _name(page: dict[str, Any]) -> str:
 
 
 def _said(page: dict[str, Any]) -> str:
-    """Return what the tabs of a GPU are, and when they were recorded."""
-    sources = "these" if is_of_these_sources(page) else "earlier"
-    return (
-        f'The tabs "{_name(page)}" show what the cells gave on that GPU, with the marked line '
-        f"changed ({page['date']}, {sources} sources)."
-    )
+    """Return on which GPU a page was recorded, and when."""
+    sources = "" if is_of_these_sources(page) else ", before later changes of the library"
+    return f"{_name(page)} ({page['date']}{sources})"

@@ -75,7 +75,7 @@ def roofline(content: dict[str, Any], title: str, file: str | Path | BinaryIO) -
         if point["bar"] is not None:
             axes.plot(x, point["bar"], "_", c=_INK, ms=14)
         axes.plot(x, point["ours"], marker, c=_OURS, ms=6)
-    axes.set_ylim(bottom=0.4 * axes.get_ylim()[0])
+    axes.set_ylim(0.4 * axes.get_ylim()[0], 2 * axes.get_ylim()[1])  # room for what is written
     for label, x in {point["label"]: point["intensity"] for point in points}.items():
         style: dict[str, Any] = {
             "ha": "center",
@@ -113,4 +113,4 @@ def _roofs(axes: Any, points: list[dict[str, Any]], copy_tbs: float, dense: floa
     if dense is not None and ridge < high:
         axes.plot([ridge, high], [dense, dense], c=_INK, lw=1.2)
         text = f"dense bfloat16 (cuBLAS) {dense:.0f} TFLOP/s"
-        axes.text(ridge, dense * 1.05, text, color=_MUTED, fontsize=8)
+        axes.text(ridge, dense * 1.15, text, color=_MUTED, fontsize=8)

@@ -87,7 +87,7 @@ def new_file(path: str) -> str:
 def new_picture(path: str) -> str:
     """Do what `new_file` does where pictures can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError("needs matplotlib: pip install matplotlib")
+        raise argparse.ArgumentTypeError("needs a GPU, and matplotlib: pip install matplotlib")
     if not new_file(path).endswith(".png"):
         raise argparse.ArgumentTypeError(f"expected a name that ends in .png, got {path!r}")
     return path

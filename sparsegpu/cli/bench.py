@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="longest search for a peer's parameters, a case (GPU; default: %(default)g)",
     )
     parser.add_argument(
-        "--limit", type=_SECONDS, default=inf, metavar="S", help="begin no case after S seconds"
+        "--limit", type=_SECONDS, default=inf, metavar="SECONDS", help="begin no case after so many"
     )
     add_json(parser)
     parser.add_argument(

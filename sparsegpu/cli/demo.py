@@ -49,7 +49,8 @@ def _both(xp: ModuleType, where: str, across: int, copies: int) -> dict[str, Any
         pruned = digits(xp, copies, said)
     print_table(_cells(pruned), "Digits: a trained network 64-512-512-10, two layers pruned")
     if xp is np:
-        print("2:4 is not faster on a CPU: only GPUs have sparse tensor cores, which skip zeros.\n")
+        print("2:4 is not faster on a CPU: only GPUs have sparse tensor cores, which skip zeros.")
+        print("Blocks are, where few are stored: python -m sparsegpu bench shows a tenth.\n")
     print("What next:")
     print("  python -m sparsegpu doctor                 what can run here, and how to fix the rest")
     print("  A = sparsegpu.bsr_array(dense, blocksize=(32, 32));  A @ x")
@@ -70,7 +71,9 @@ def choose_library(device: str) -> tuple[ModuleType, str]:
         else:
             return cupy, properties["name"].decode()
     elif device == "gpu":
-        raise SystemExit("no GPU: CuPy is not installed; run: python -m sparsegpu doctor")
+        from .doctor import why_no_gpu
+
+        raise SystemExit(f"no GPU: {why_no_gpu()}")
     return np, "the CPU (NumPy arrays)"
 
 
@@ -192,7 +195,7 @@ def digits(xp: ModuleType, copies: int, said: Progress) -> list[dict[str, Any]]:
     images = xp.asarray(images)
     print("Digits data: UCI handwritten digits (Alpaydin and Kaynak, CC BY 4.0), 360 held-out")
     print(
-        f"  images{'' if copies == 1 else f' x {copies}'}; weights trained by "
+        f"  images{'' if copies == 1 else f', each {copies} times'}; weights trained by "
         f"examples/train_digits.py; {np.dtype(dtype).name}\n"
     )
 

@@ -11,6 +11,7 @@ import ctypes
 import importlib.metadata
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,10 +56,11 @@ _CUDA_NO_DEVICE, _CUDA_STUB = 100, 34  # CUresult, of cuInit
 def run(*, json_path: str | None = None) -> int:
     """Print the report, write it as JSON, and return the exit status."""
     with report(json_path) as content:
-        on_numpy = _checked([_python, _libraries, _engine_on_host, _sources, _cache, _on_numpy])
-        on_gpu: list[Callable[[], Finding]] = [_no_cupy]
+        on_numpy = _checked([_python, _libraries, _engine_on_host, _cache, _on_numpy])
+        on_gpu: list[Callable[[], Finding]] = [_sources, _no_cupy]
         if cupy_installed():
-            on_gpu = [_cupy, _driver, _devices, _nvrtc, _headers, _kernels, _launch, _cusparselt]
+            on_gpu = [_sources, _cupy, _driver, _devices, _nvrtc, _headers, _kernels, _launch]
+            on_gpu.append(_cusparselt)
         findings = [*on_numpy, *_checked(on_gpu)]
         rows = []
         for f in findings:
@@ -68,11 +70,11 @@ def run(*, json_path: str | None = None) -> int:
         print_table(rows)
         works = all(f.ok for f in findings)
         if not on_numpy[-1].ok:
-            print("NumPy arrays cannot be computed with here yet.")
+            print("NumPy arrays cannot be computed here yet.")
         elif not works:
-            print("The GPU path cannot work here yet. NumPy arrays run on the CPU engine.")
+            print("The GPU path cannot work here yet. NumPy arrays can be computed.")
         elif cupy_installed():
-            print("The GPU path works, and so does NumPy's, on the CPU engine.")
+            print("The GPU path works, and so does NumPy's.")
         else:
             print("GPU: none, NumPy path works.")
         said = [asdict(f) | {"fix": "" if f.ok else f.fix} for f in findings]
@@ -149,12 +151,20 @@ def _cache() -> Finding:
         if why is not None:
             return Finding("cache", f"not used: {why}, or set SPARSEGPU_CACHE_DIR to another")
         place = next(p for p in (directory, *directory.parents) if p.exists())
-        if not (place.is_dir() and os.access(place, os.W_OK)):
+        if not (place.is_dir() and _writable(place)):
             return Finding("cache", f"{directory} is not writable; set SPARSEGPU_CACHE_DIR")
         size = sum(map(_size, directory.rglob("*"))) / 2**20
     except OSError as error:
         return Finding("cache", f"not used: {error}; set SPARSEGPU_CACHE_DIR to a directory")
     return Finding("cache", f"{directory}, {size:.1f} MiB")
+
+
+def _writable(folder: Path) -> bool:
+    try:  # permissions alone do not tell: an administrator has all, and still /proc takes no file
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def _size(path: Path) -> int:
@@ -177,6 +187,12 @@ def _product_is_right(xp: Any) -> bool:
     dense = np.arange(64, dtype=np.float32).reshape(8, 8)
     product = bsr_array(xp.asarray(dense), blocksize=(4, 4)) @ xp.ones(8, dtype="float32")
     return bool((product == xp.asarray(dense.sum(axis=1))).all())
+
+
+def why_no_gpu() -> str:
+    """Return, where CuPy is not installed, why no GPU can be used, and what to do if it can."""
+    found = _no_cupy()
+    return "none was found" if found.ok else f"CuPy is {found.text}; fix: {found.fix}"
 
 
 def _no_cupy() -> Finding:

@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype",
         choices=[dtype.name for dtype in REAL_DTYPES],
         default="bfloat16",
-        help="of the operands: %(choices)s (default: bfloat16)",
+        help="dtype of the operands: %(choices)s (default: bfloat16)",
         metavar="DTYPE",
     )
     parser.add_argument(
@@ -53,22 +53,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number(float, "a number above 0 and at most 1", lambda x: 0 < x <= 1),
         default=0.1,
         metavar="SHARE",
-        help="of the blocks that is stored (default: 0.1)",
+        help="share of the blocks that is stored (default: 0.1)",
     )
     parser.add_argument(
         "--op",
         choices=("bsr_addmm", "dense_bsr_matmul", "scaled_dot_product_attention"),
         default="bsr_addmm",
-        help="A @ x, the default, x @ A, or attention of 16 heads: M queries, K keys, N features",
+        help="bsr_addmm is A @ x (default), dense_bsr_matmul is x @ A; attention has 16 heads, "
+        "M queries, K keys and N features",
     )
-    parser.add_argument("--allow-tf32", action="store_true", help="of float32 operands")
-    parser.add_argument("--show", action="store_true", help="print the kept winners, measure none")
-    parser.add_argument("--reset", action="store_true", help="forget them, measure none")
+    parser.add_argument(
+        "--allow-tf32",
+        action="store_true",
+        help="tune products of float32 on tensor cores, which round operands to TF32",
+    )
+    parser.add_argument("--show", action="store_true", help="print what was kept, measure nothing")
+    parser.add_argument("--reset", action="store_true", help="forget it, measure nothing")
     parser.add_argument(
         "--export",
         metavar="FILE",
         type=new_file,
-        help="write those that beat the model, as shipped defaults are",
+        help="write, as JSON, what was faster than the configuration chosen without tuning",
     )
 
 
@@ -95,8 +100,8 @@ def run(
         try:
             print(f"{forget() + forget_kernels()} forgotten")
         except OSError as error:
-            print(error)
-            return 1
+            print(f"sparsegpu tune: {error}", file=sys.stderr)
+            return 2
     elif not (show or export):
         sizes = shape or [(4096, 4096, 4096)]
         for size in sizes:
@@ -124,6 +129,7 @@ def run(
         better = [winner for winner in winners if winner.config != MODEL]
         text = ",\n ".join(dumps(winner.as_dict()) for winner in better)
         write_file(export, f"[{text}]\n".encode())
+        print(f"{len(better)} of {len(winners)} configurations written to {export}")
     return status
 
 
@@ -138,5 +144,5 @@ def described(winner: Winner) -> dict[str, str]:
         "on": family.arch,
         "configuration": fields(winner.config),
         "ms": f"{winner.ms:.4g}",
-        "over the model's": f"{winner.model_ms / winner.ms:.2f}",
+        "speed-up": f"{winner.model_ms / winner.ms:.2f}",
     }

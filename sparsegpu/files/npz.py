@@ -87,7 +87,13 @@ def load_npz(file: Any) -> Any:
     See `save_npz`.
     """
     with reading("load_npz", file) as members:
-        kind = members.word("format") if "format" in members else "none"
+        if "format" not in members:
+            raise members.refusal(
+                "a sparse array of sparsegpu or SciPy (for an array of numpy.savez: "
+                "bsr_array(numpy.load(file)[name], blocksize=...))",
+                f"{members.named()}, and no 'format'",
+            )
+        kind = members.word("format")
         if kind in npz.FORMATS:
             return bsr_array._of(*npz.read(members))
         if kind == npz.FORMAT_24:

@@ -12,3 +12,7 @@ from ._minres import minres
 from ._operator import aslinearoperator
 
 __all__ = ["amg", "aslinearoperator", "bicgstab", "block_jacobi", "cg", "gmres", "lobpcg", "minres"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -23,3 +23,7 @@ __all__ = [
     "sliding_window",
     "top_k",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -81,6 +81,7 @@ class Side(NamedTuple):
         seen = self.inward(dense)
         if seen.shape[-2] != inner:
             expected = f"(*batch, M, {inner})" if self.from_the_right else f"(*batch, {inner}, N)"
+            expected = f"({inner},)" if self.vector else expected
             raise bad_value(function, argument, f"shape {expected}", tuple(dense.shape))
         return seen
 

@@ -43,3 +43,7 @@ __all__ = [
     "to_host",
     "unit_roundoff",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
