@@ -120,7 +120,8 @@ def _others() -> Iterator[Case]:
         yield square(4096, block, dtype, SAMPLED)
         yield square(4096, block, dtype, spgemm.OPERATION)
         yield square(4096, block, dtype, _PAIRS)
-    yield square(4096, 64, "float64", SAMPLED)
+    for operation in (SAMPLED, _PAIRS):
+        yield square(4096, 64, "float64", operation)
     stencil = square(30**3 * 3, 3, "float64", spgemm.OPERATION)
     yield replace(stencil, density=27 / 30**3, pattern="stencil")
     yield square(2048, 32, "float64", spgemm.OPERATION)

@@ -34,7 +34,9 @@ SAMPLED = {
 SCATTER = {
     "wgmma": ("scatter_mm_sm90", "float16"),
     "mma": ("scatter_mm_sm80", "bfloat16"),
-    "simt": ("scatter_mm_simt", "float32"),
+    "fma": ("scatter_mm_f32", "float32"),
+    "mma_f64": ("scatter_mm_f64", "float64"),
+    "simt": ("scatter_mm_simt", "complex64"),
 }
 SPGEMM = {  # and a side of the blocks
     "fma": ("bsr_spgemm_f32", "float32", 16),

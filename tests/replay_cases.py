@@ -202,6 +202,7 @@ def sampled_addmm(cp, rng):
 
 @case
 def bsr_scatter_mm(cp, rng):
+    """With the lists of its pattern, which is the call without lists."""
     a, x = canonical(cp, rng, "float32"), dense(cp, rng, (96, 64), "float32")
     lists = sg.bsr_scatter_mm_indices_data(a, x, SPLIT_N=2)
     out, columns = cp.empty((64, 64), "float32"), cp.empty((64, 64), "float32").T
@@ -212,8 +213,6 @@ def bsr_scatter_mm(cp, rng):
         {
             "into out": lambda: into(lists, out=out),
             "into columns": lambda: into(lists, out=columns),
-            "without lists": into,
-            "without lists, into out": lambda: into(out=out),
         },
         {"lists from outside": lambda: into((*lists,))},
     )

@@ -194,12 +194,13 @@ class ScatterPath:
     @pytest.mark.parametrize("name", FORMATS)
     def test_more_than_two_to_the_31_values(self, engine, rng, room, name):
         """Of the result and of the others, with lists that reach as far."""
-        case, split, inner = next(case for case in self.CASES if case[0] == "float16"), 5, 3
-        dtype, (ms, ks), ns, _ = case
+        halves = [case for case in self.CASES if case[0] == "float16"]
+        (dtype, (ms, ks), ns, _), split, inner = (halves or self.CASES)[0], 5, 3
         if engine.on_gpu:
             split = 2**31 // (3 * ms * ns) + 1
             inner = max(inner, 2**31 // (ks * ns * split) + 1)
-        room(engine, 6 * 2**32)  # tiles are copied there and back
+        # Tiles are copied there and back.
+        room(engine, 6 * 2**31 * dtype_of(dtype).itemsize)
         shape = 3 * ms, inner * ks
         data = random_values(rng, (4, ms, ks), dtype, small_integers=True)
         triple = data, np.array([0, inner - 1, inner - 1, 1], np.int32), np.array([0, 2, 2, 4])

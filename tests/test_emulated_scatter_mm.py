@@ -11,7 +11,13 @@ from sparsegpu.testing import random_values
 from test_scatter_mm import loop
 from tools.emulator.operations import emulated_scatter_mm
 
-SOURCES = {"simt": "scatter_mm_simt", "mma": "scatter_mm_sm80", "wgmma": "scatter_mm_sm90"}
+SOURCES = {
+    "simt": "scatter_mm_simt",
+    "mma": "scatter_mm_sm80",
+    "wgmma": "scatter_mm_sm90",
+    "fma": "scatter_mm_f32",
+    "mma_f64": "scatter_mm_f64",
+}
 #: Few, as each may take seconds to build: path, format, dtype, accumulators, block (Ms, Ks), Ns,
 #: splits, fields.
 CASES = [
@@ -39,6 +45,17 @@ CASES = [
         {"tile_m": 4, "tile_n": 16, "group_size": 2},
     ),
     ("simt", "bsr_strided_mm", "int8", "int32", (3, 5), 4, 3, {}),
+    # several parts a tile, slices that end with a block, others off the vectors
+    ("fma", "bsr_strided_mm", "float32", "float32", (72, 22), 24, 2, {"tile_n": 16, "stages": 2}),
+    ("fma", "scatter_mm", "float32", "float16", (64, 32), 128, 1, {}),
+    ("fma", "bsr_strided_mm_compressed", "float32", "float32", (16, 16), 16, 3, {}),
+    ("fma", "bsr_strided_mm", "float32", "bfloat16", (9, 3), 13, 2, {}),  # by element
+    (
+        *("mma_f64", "bsr_strided_mm", "float64", "float64", (72, 20), 24, 2),
+        {"tile_m": 16, "tile_n": 16, "group_size": 2, "stages": 3},
+    ),
+    ("mma_f64", "scatter_mm", "float64", "float64", (32, 16), 64, 1, {}),
+    ("mma_f64", "bsr_strided_mm_compressed", "float64", "float64", (17, 9), 31, 2, {}),
 ]
 
 
@@ -63,7 +80,7 @@ def test_scatter_mm(directory, rng, case):
     assert (result == exact).all()
 
 
-@pytest.mark.parametrize("case", [CASES[1], CASES[7], CASES[9]], ids=str)
+@pytest.mark.parametrize("case", [CASES[1], CASES[7], CASES[9], CASES[15], CASES[19]], ids=str)
 def test_accumulators_of_any_strides(directory, rng, case):
     """With holes, where nothing is written, and the last matrix first."""
     blocks, others, lists, start, exact = operands_of(rng, case)
@@ -78,6 +95,29 @@ def test_accumulators_of_any_strides(directory, rng, case):
     assert (sums == exact).all()
     sums[...] = 7
     assert (memory == 7).all()
+
+
+@pytest.mark.parametrize("case", [CASES[15], CASES[19]], ids=str)
+def test_operands_of_any_strides(directory, rng, case):
+    """At full precision: by columns, and elements apart."""
+    blocks, others, lists, start, exact = operands_of(rng, case)
+
+    def by_column(x):
+        return np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+    def apart(x):
+        memory = np.full((*x.shape[:-1], 2 * x.shape[-1] + 1), 7, x.dtype)
+        memory[..., 1::2] = x
+        return memory[..., 1::2]
+
+    config = {"path": case[0], **case[-1]}
+    for lay in (by_column, apart):
+        with emulated_scatter_mm(directory) as launched:
+            result = sparsegpu.scatter_mm(
+                lay(blocks), lay(others), lists, accumulators=start.copy(), config=config
+            )
+        assert launched == {SOURCES[case[0]]: 1}
+        assert (result == exact).all()
 
 
 def test_what_does_not_lie_in_vectors_is_not_for_tensor_cores(directory, rng):

@@ -36,6 +36,17 @@ def test_an_index_out_of_range_never_passes(engine, rng, position):
             assert (engine.host(accumulators) == start).all()
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_an_unsigned_index_beyond_63_bits_is_told_as_it_is(engine, rng, name):
+    blocks, others, lists, _ = random_case(rng, name, "float32")
+    position = 2 if name == "scatter_mm" else len(lists) - 2
+    wrong = lists[position].astype(np.uint64)
+    wrong.flat[1] = 2**63 + 7
+    arguments = *map(engine.array, (blocks, others)), on(engine, replaced(lists, position, wrong))
+    with pytest.raises(ValueError, match=r"^scatter_mm: argument '\w+.*got 9223372036854775815$"):
+        sparsegpu.scatter_mm(*arguments)
+
+
 @pytest.mark.parametrize("edge", ["row", "column"])
 def test_a_tile_that_sticks_out(rng, edge):
     blocks, others, lists, _ = random_case(rng, FORMATS[2], "float32")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sparsegpu
+import sparsegpu.ops.scatter_mm as scatter_module
 from covering import covered
 from properties import drawn
 from scatter_cases import FORMATS, on, random_case
@@ -209,6 +210,33 @@ def test_out_is_overwritten(engine, rng, name):
         with engine.runs(kernel):
             assert sparsegpu.bsr_scatter_mm(bsr, engine.array(other), given_lists, out=out) is out
         assert_within_bound(engine.host(out), dense_from_blocks(*triple, (12, 12)), other)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_lists_of_the_pattern_are_not_looked_into(monkeypatch, engine, rng, name):
+    """A call with them is a call without: so is its host time. What changed is refused."""
+    bsr = engine.bsr(random_blocks(rng, (12, 12), (3, 4), density=0.4, duplicates=False), (12, 12))
+    other = engine.array(random_values(rng, (2, 12, 9), "float32"))
+    lists = sparsegpu.bsr_scatter_mm_indices_data(bsr, other, name, SPLIT_N=3)
+    with sparsegpu.use_engine(engine.name), monkeypatch.context() as patched:
+        patched.setattr(scatter_module, "name_arrays", None)
+        result = sparsegpu.bsr_scatter_mm(bsr, other, lists)
+        assert (result == sparsegpu.bsr_scatter_mm(bsr, other)).all()
+    for wrong in (other[..., :8], other[:, :8], other[0, 0]):
+        with pytest.raises(ValueError, match=r"^bsr_scatter_mm: argument 'other': expected "):
+            sparsegpu.bsr_scatter_mm(bsr, wrong, lists)
+    if name != "scatter_mm":
+        lists[-1]["TILE_M"] = 3
+        with pytest.raises(
+            ValueError, match=r"^bsr_scatter_mm: argument 'TILE_M': expected a power"
+        ):
+            sparsegpu.bsr_scatter_mm(bsr, other, lists)
+        lists[-1]["TILE_M"] = 16
+        with engine.runs("scatter_mm"):
+            assert abs(sparsegpu.bsr_scatter_mm(bsr, other, lists) - result).max() < 1e-4
+        del lists[-1]["TILE_M"], lists[-1]["SPLIT_N"]
+        with pytest.raises(TypeError, match=r"^bsr_scatter_mm: argument 'meta': expected a dict"):
+            sparsegpu.bsr_scatter_mm(bsr, other, lists)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -94,7 +94,7 @@ def test_neighbours_of_sampled_products(dtype, blocksize):
             assert 1 < neighbours_of(kind, path) <= 40
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float32", "float64", "complex64"])
 @pytest.mark.parametrize("blocksize", [(1, 1), (16, 16), (23, 20), (64, 64), (256, 64)])
 @pytest.mark.parametrize("form", ["pairs", "strided", "compressed"])
 def test_neighbours_of_scattered_products(dtype, blocksize, form):
@@ -105,7 +105,10 @@ def test_neighbours_of_scattered_products(dtype, blocksize, form):
     on_hopper = ("wgmma",) if halves and blocksize[1] % 64 == 0 else ()
     bytes_of_row = {"bfloat16": 2, "int8": 1}.get(dtype, 0) * blocksize[1]
     tensor_cores = min(blocksize) >= 16 and bytes_of_row > 0 and bytes_of_row % 16 == 0
-    assert found == (*on_hopper, *(("mma", "simt") if tensor_cores else ("simt",)))
+    tiled = ("mma",) if tensor_cores else ()
+    if dtype.startswith("float") and min(blocksize) >= 8:
+        tiled = ("fma",) if dtype == "float32" else ("mma_f64",)
+    assert found == (*on_hopper, *tiled, "simt")
     earlier = candidates.paths(kind._replace(family=family._replace(arch="80")))
     assert earlier == found[len(on_hopper) :]
     for path in found:

@@ -51,6 +51,11 @@ def _products() -> Iterator[tuple[str, Prepare]]:
             how = {"path": path, "group_size": 2}
             long = partial(_parts_of_tiles, name, 20, (144, 32), "float16", how)
             yield f"scatter_mm {path} {name} long", long
+        for path, dtype in (("fma", "float32"), ("mma_f64", "float64")):
+            yield f"scatter_mm {path} {name}", partial(_scatter_mm, name, dtype, path)
+            how = {"path": path, "group_size": 2}
+            long = partial(_parts_of_tiles, name, 20, (144, 36), dtype, how)
+            yield f"scatter_mm {path} {name} long", long
         how = {"path": "wgmma", "tile_n": 64}  # panels that are part empty
         wide = partial(_parts_of_tiles, name, 4, (128, 64), "bfloat16", how)
         yield f"scatter_mm wgmma {name}", wide

@@ -1,4 +1,4 @@
-// Adding the sums of a tile of scatter_mm to the accumulators, sixteen rows at a time by a warp.
+// Adding the sums of a tile of scatter_mm to the accumulators, some rows at a time by a warp.
 #pragma once
 
 #include "common/output_matrix.cuh"
@@ -26,15 +26,16 @@ struct TileAccumulators {
               reinterpret_cast<unsigned long long>(first) % 16 == 0;
   }
 
-  // Add sixteen rows of WIDTH sums from (row, col) of the part on. They are in shared memory, in
-  // lines of PITCH; some accumulators are read before the first is written.
-  template <int WIDTH, int PITCH, typename A>
+  // Add ROWS rows of WIDTH sums from (row, col) of the part on. They are in shared memory, in lines
+  // of PITCH; some accumulators are read before the first is written.
+  template <int WIDTH, int PITCH, int ROWS = 16, typename A>
   __device__ __forceinline__ void add(const A* sums, int row, int col) const {
     const int lane = threadIdx.x % 32;
     // Integers go through the epilogue, where sums do not wrap.
     constexpr bool FLOATING = A(0.5f) != A(0);
     if (FLOATING && vectors) {
-      constexpr int ACROSS = WIDTH / VECTOR, SHARE = FLOATING ? 16 * ACROSS / 32 : 1;  // of a lane
+      constexpr int ACROSS = WIDTH / VECTOR,
+                    SHARE = FLOATING ? ROWS * ACROSS / 32 : 1;  // of a lane
       Pack<Out, VECTOR> values[SHARE];
       const auto place = [&](int i, auto use) {
         const int m = (lane + 32 * i) / ACROSS, n = (lane + 32 * i) % ACROSS * VECTOR;
@@ -55,7 +56,7 @@ struct TileAccumulators {
         });
     } else {
 #pragma unroll 1
-      for (int e = lane; e < 16 * WIDTH; e += 32) {
+      for (int e = lane; e < ROWS * WIDTH; e += 32) {
         const int m = e / WIDTH, n = e % WIDTH;
         if (row + m < rows && col + n < columns)
           matrix.store(sums[m * PITCH + n], top + row + m, left + col + n);

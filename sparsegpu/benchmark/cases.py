@@ -264,6 +264,8 @@ def _scatter() -> Iterable[Case]:
     yield replace(pairs, bars=(Bar("TF", 150),), goals=(Bar("TF", 180),))
     for operation in paths:
         yield replace(pairs, operation=operation, peers=(), peers_of=pairs.name)
+    for dtype in ("float32", "float64"):
+        yield replace(pairs, dtype=dtype, peers=())
     lists = Case("scatter", (16, 16), 0.1, _4096, measure="making index lists")
     yield replace(lists, peers=(TORCH_LISTS,), bars=(Bar("ms", 0.1),))
 

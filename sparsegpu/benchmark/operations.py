@@ -118,7 +118,8 @@ def _scatter_mm(matrix: sg.bsr_array, _: Any, other: Any) -> Arrays:
 
 
 def _bsr_scatter_mm(matrix: sg.bsr_array, _: Any, other: Any) -> Arrays:
-    call = partial(sg.bsr_scatter_mm, matrix, other)
+    indices = sg.bsr_scatter_mm_indices_data(matrix, other)
+    call = partial(sg.bsr_scatter_mm, matrix, other, indices)
     return call, lambda: accuracy_bound(matrix.toarray(), other), other
 
 

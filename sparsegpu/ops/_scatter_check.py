@@ -18,6 +18,8 @@ from .._segments import distinct, expand_counts
 from ._long_sums import may_be_long
 from .scatter_indices import ARRAYS, FORMATS, META, TILE, Fit, IndicesData, check_setting
 
+_LARGEST = np.iinfo(np.int64).max
+
 
 @dataclass(frozen=True)
 class Lists:
@@ -89,7 +91,7 @@ def read_lists(
 ) -> Lists:
     """Read every index, and return the lists as an engine takes them."""
     split = meta.get("SPLIT_N", 1)
-    arrays = {name: _contiguous(array) for name, array in given.items()}
+    arrays = {name: _contiguous(function, name, array) for name, array in given.items()}
     count, ms, ks = blocks.shape
     reader = _read_blockwise if indices_format == "scatter_mm" else _read_strided
     inner, columns, rows = reader(function, arrays, split, blocks, others)
@@ -101,7 +103,9 @@ def read_lists(
     return Lists(indices_format, arrays, fit, meta, trusted=False)
 
 
-def _contiguous(array: Any) -> Any:
+def _contiguous(function: str, name: str, array: Any) -> Any:
+    if array.dtype == np.uint64 and array.size and int(array.max()) > _LARGEST:
+        raise bad_value(function, name, f"indices up to {_LARGEST}", int(array.max()))
     return array.astype(np.int64, order="C", copy=False)
 
 

@@ -12,6 +12,7 @@ of that list, so everything follows from p and n without a loop. Only block rows
 from __future__ import annotations
 
 from collections.abc import Hashable
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ ARRAYS = {
 META = ("SPLIT_N", "GROUP_SIZE", "TILE_M", "TILE_N")
 #: Those that a kernel's tile is made by.
 TILE = META[1:]
+_TILE = frozenset(TILE)
 #: The sides of a thread block's tile: powers of two, up to the largest block.
 _TILES, _LARGEST_TILE = ("TILE_M", "TILE_N"), 256
 #: More tiles than these share nothing by being next to each other in time.
@@ -95,6 +97,21 @@ class IndicesData(tuple):
         other = IndicesData((*self[:-1], *meta))
         other.__dict__.update(self.__dict__, pattern=pattern)
         return other
+
+    def is_product(self, pattern: Pattern, shape: tuple[int, ...]) -> bool:
+        """Return whether they list a pattern's product with an array of a shape, as it was asked.
+
+        That is with the settings that they were made with, and for no tile of a kernel.
+        """
+        last, meta, fit = self[-1], self.meta, self.fit
+        if self.pattern is not pattern or not _TILE.isdisjoint(meta):
+            return False
+        if isinstance(last, dict) and last != meta:  # the caller changed it
+            return False
+        if fit.columns is not None:
+            return shape[-2:] == (fit.inner, fit.columns)
+        tiles = prod(shape[:-2]) * pattern.block_shape[1] * fit.split_n
+        return len(shape) > 1 and shape[-1] % fit.split_n == 0 and tiles == fit.inner
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fit": self.fit, "arrays": self.arrays, "meta": self.meta}

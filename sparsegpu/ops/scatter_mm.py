@@ -199,7 +199,9 @@ def bsr_scatter_mm(
     other, given, out = as_array(other, function, "other"), out, optional_out(out, function)
     check = partial(_check_operands, function, bsr, other, out, config)
     names = "bsr", "other"
-    if indices_data is None and config is None:
+    made = isinstance(indices_data, IndicesData)
+    usual = indices_data.is_product(bsr.pattern, other.shape) if made else indices_data is None
+    if usual and config is None:
         return matmul(function, bsr, other, names=names, out=given, check=check)
     dtype = check()
     xp, shape = bsr.pattern.xp, (*other.shape[:-2], bsr.pattern.shape[0], other.shape[-1])

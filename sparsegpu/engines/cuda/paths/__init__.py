@@ -84,6 +84,8 @@ from . import (
     bsr_spgemm_simt,
     bsr_spgemm_sm80,
     bsr_spgemm_small,
+    scatter_mm_f32,
+    scatter_mm_f64,
     scatter_mm_simt,
     scatter_mm_sm80,
     scatter_mm_sm90,
@@ -166,6 +168,8 @@ SPGEMM: Family = (
 SCATTER: Family = (
     scatter_mm_sm90,
     scatter_mm_sm80,
+    scatter_mm_f64,
+    scatter_mm_f32,
     scatter_mm_simt,
 )
 

@@ -9,8 +9,9 @@ from ..runtime.launch import Launch
 from . import _spgemm, _spgemm_full_precision
 from ._facts import always
 from ._fields import Fields
+from ._pairs_full_precision import MMA_F64, MMA_F64_SHAPES
 from ._spgemm import PAIRS, Spgemm, SpgemmFacts
-from ._spgemm_full_precision import Shape, copies, full_precision_launches, full_precision_tile
+from ._spgemm_full_precision import copies, full_precision_launches, full_precision_tile
 from ._tile import Tile
 
 NAME = "mma_f64_tiled"
@@ -22,19 +23,6 @@ BY_ADDRESS = PAIRS
 facts, examples = Spgemm.facts, _spgemm.examples
 pays = worth_measuring = _spgemm_full_precision.pays
 serves = always
-
-#: By rows and columns of a tile.
-_SHAPES = {
-    (16, 16): Shape(1, 1, 8, 2),
-    (16, 32): Shape(1, 1, 8, 2),
-    (16, 64): Shape(1, 2, 6, 2),
-    (32, 16): Shape(1, 1, 8, 2),
-    (32, 32): Shape(1, 2, 6, 2),
-    (32, 64): Shape(1, 2, 4, 3),
-    (64, 16): Shape(2, 1, 6, 2),
-    (64, 32): Shape(2, 1, 4, 3),
-    (64, 64): Shape(2, 2, 2, 3),
-}
 
 
 def tile(f: SpgemmFacts, fields: Fields) -> Tile:
@@ -51,13 +39,8 @@ def tile(f: SpgemmFacts, fields: Fields) -> Tile:
     >>> chosen.tile_m, chosen.tile_n, chosen.threads, chosen.shared_memory
     (16, 16, 32, 10752)
     """
-    chosen = full_precision_tile(f, fields, _SHAPES, 8, _stage_bytes, lambda *_: 8)
+    chosen = full_precision_tile(f, fields, MMA_F64, MMA_F64_SHAPES)
     return replace(chosen, defines={**chosen.defines, "LEFT": copies(f, f.blocksize[1])})
-
-
-def _stage_bytes(tile_m: int, tile_n: int, tile_k: int) -> int:
-    padded = tile_k + (8 if tile_k % 16 == 0 else 0)
-    return (tile_m * padded + tile_k * (tile_n + 2)) * 8
 
 
 def launches(p: Spgemm, tile: Tile) -> tuple[Launch, ...]:
