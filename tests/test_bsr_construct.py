@@ -226,18 +226,6 @@ def test_bad_dense():
         bsr_array({1}, blocksize=(1, 1))
 
 
-def test_a_file_in_the_place_of_an_array(tmp_path):
-    """As newcomers give it: the message says how it is read."""
-    np.savez(tmp_path / "a.npz", matrix=np.eye(4))
-    for path in (tmp_path / "a.npz", str(tmp_path / "a.npz")):
-        with pytest.raises(TypeError, match=r"'arg': .*load_npz or numpy\.load reads a file.*got"):
-            bsr_array(path, blocksize=(2, 2))
-    with np.load(tmp_path / "a.npz") as file:
-        with pytest.raises(TypeError, match=r"'arg': .*one array: file\[name\]\), got .*NpzFile"):
-            bsr_array(file, blocksize=(2, 2))
-        assert bsr_array(file["matrix"], blocksize=(2, 2)).nnzb == 2
-
-
 # -- sparse arrays ------------------------------------------------------------------------------
 
 

@@ -328,3 +328,15 @@ def test_one_integer_is_shown_as_it_was_given(a):
     ):
         with pytest.raises(TypeError, match=f"^{message}$"):
             call()
+
+
+def test_a_file_in_the_place_of_an_array(tmp_path):
+    """As newcomers give it: the message says how it is read."""
+    np.savez(tmp_path / "a.npz", matrix=np.eye(4))
+    for path in (tmp_path / "a.npz", str(tmp_path / "a.npz")):
+        with pytest.raises(TypeError, match=r"'arg': .*load_npz or numpy\.load reads a file.*got"):
+            sg.bsr_array(path, blocksize=(2, 2))
+    with np.load(tmp_path / "a.npz") as file:
+        with pytest.raises(TypeError, match=r"'arg': .*one array: file\[name\]\), got .*NpzFile"):
+            sg.bsr_array(file, blocksize=(2, 2))
+        assert sg.bsr_array(file["matrix"], blocksize=(2, 2)).nnzb == 2

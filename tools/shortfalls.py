@@ -36,7 +36,7 @@ _REASONS = (
     (
         "attention",
         "",
-        "At E = 64 the instructions of the softmax bind, and the rows are short: a tile's beginning "
+        "At E = 64 the instructions of the softmax bind, and rows are short: a tile's beginning "
         "and end take as long as one and a half stages of keys ([attention](attention.md)).",
     ),
     (
