@@ -172,6 +172,16 @@ class AttentionPath:
             case.raise_key(column)
             case.check(engine, kernel=self.SOURCE, config={"path": self.NAME}, scale=1.0)
 
+    def test_scores_of_zero(self, engine, rng):
+        """Every weight is exactly one: the mean of 128 small integers has no error."""
+        sizes = {"lengths": (128, 128), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
+        for dtype in self.DTYPES:
+            case = Case(rng, dtype=dtype, density=1, **sizes)
+            exact = case.average(rng)
+            with engine.runs(self.SOURCE):
+                out = attention(*case.on(engine), config={"path": self.NAME}, **case.how)
+            assert (engine.host(out) == exact).all()
+
     def test_out(self, engine, rng):
         sizes = {"lengths": (128, 128), "blocksize": self.BLOCKSIZE, "widths": (64, 64)}
         case = Case(rng, dtype=self.DTYPES[0], **sizes)

@@ -151,6 +151,19 @@ def test_a_key_far_above_the_others(directory, rng, path, case, column):
         made.check(Host(), config={"path": path, **fields}, **keywords)
 
 
+@pytest.mark.parametrize(
+    ("path", "dtype"), [("mma", "bfloat16"), ("wgmma", "float16"), ("mma_f64", "float64")]
+)
+def test_scores_of_zero(directory, rng, path, dtype):
+    """Every weight is exactly one: the mean of 128 small integers has no error."""
+    sizes = {"lengths": (128, 128), "blocksize": (64, 64), "widths": (64, 64)}
+    made = Case(rng, dtype=dtype, density=1, **sizes)
+    exact = made.average(rng)
+    with emulated_attention(directory):
+        out = attention(*made.on(Host()), config={"path": path})
+    assert (out == exact).all()
+
+
 @pytest.mark.parametrize("path", ["mma", "wgmma"])
 def test_heads_between_rows_and_columns(directory, rng, path):
     how = {"lengths": (128, 192), "blocksize": (64, 64), "widths": (64, 128), "dtype": "float16"}

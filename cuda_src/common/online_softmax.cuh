@@ -6,11 +6,11 @@
 // that the caller chooses: `exponent` times a score is the exponent of a power of two, so that a
 // weight is one multiplication and addition and one ex2. All of it is float, or float64.
 //
-// Each row has a limit, the score whose weight is two to the power of LARGEST_EXPONENT. Only where
-// a score is above it, it is set to that much more than the highest so far. So it stays the same
-// from most tiles to the next, and what was summed need not shrink (Zadouri et al.,
-// "FlashAttention-4", 2026, "conditional rescaling"). Each lane compares its own scores with it:
-// the lanes of a row exchange their maxima only where a score of the warp is above its limit.
+// Weights of a row are relative to a base, near the highest score so far. It follows the highest
+// where that is above it by more than LARGEST_EXPONENT. So it stays the same from most tiles to the
+// next, and what was summed need not shrink (Zadouri et al., "FlashAttention-4", 2026, "conditional
+// rescaling"). Each lane compares its own scores with it: the lanes of a row exchange their maxima
+// only where a score of the warp is that much above its base.
 //
 // Scores far from zero, as where a mask adds -1e9 or less to a whole row, hold no fractions, and
 // what `exponent` times the highest is rounded by would make weights of its equals 0 or infinite.
@@ -20,13 +20,12 @@
 #include "common/exp2_f64.cuh"
 #include "common/score.cuh"
 #include "ptx/ex2.cuh"
-#include "ptx/opaque.cuh"
 
 namespace sparsegpu {
 
 constexpr f64 LOG2_E_F64 = 1.4426950408889634074;
 constexpr float LOG2_E = float(LOG2_E_F64);
-constexpr float LARGEST_EXPONENT = 8;  // of a weight
+constexpr float LARGEST_EXPONENT = 8;  // of a weight: 256 times that of the base
 // The exponent of a score from which on it is far from zero: rounded by up to 4.
 constexpr float FAR_F32 = 1 << 26;
 constexpr f64 FAR_F64 = 1ll << 55;
@@ -45,15 +44,6 @@ __device__ __forceinline__ bool is_far(f64 x) {
   return fabs(x) >= FAR_F64;
 }
 
-// How much higher a score is whose weight is two to the power of LARGEST_EXPONENT times as large.
-// An approximate quotient is as good, and it is not kept in a register.
-__device__ __forceinline__ float headroom(float exponent) {
-  return __fdividef(LARGEST_EXPONENT, opaque(exponent));
-}
-__device__ __forceinline__ f64 headroom(f64 exponent) {
-  return LARGEST_EXPONENT / exponent;
-}
-
 // A NaN is not higher than `x`.
 __device__ __forceinline__ float higher(float x, float y) {
   return fmaxf(x, y);
@@ -65,8 +55,10 @@ __device__ __forceinline__ f64 higher(f64 x, f64 y) {
 template <typename A>
 struct OnlineSoftmax {
   A exponent, far_exponent;
-  A limit[2];  // of the lane's two rows; -inf without any score so far
-  A sum[2];    // of this lane's share of the columns
+  // Of the lane's two rows. An exponent of two is `factor` times a score; the base is one, -inf
+  // without any score so far.
+  A factor[2], base[2];
+  A sum[2];  // of this lane's share of the columns
 
   // `folded`: scores are products, which the exponent scales, and none is far from zero.
   __device__ __forceinline__ OnlineSoftmax(bool folded, A scale)
@@ -74,7 +66,8 @@ struct OnlineSoftmax {
         far_exponent(folded ? exponent : A(1)) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      limit[r] = minus_infinity<A>();
+      factor[r] = exponent;
+      base[r] = minus_infinity<A>();
       sum[r] = 0;
     }
   }
@@ -93,7 +86,9 @@ struct OnlineSoftmax {
                                              A (&shrink)[2]) {
     constexpr int EACH = N / Groups;
     // Even and odd columns have a maximum each: two chains of dependent instructions overlap.
-    A highest[2][2] = {{limit[0], limit[0]}, {limit[1], limit[1]}};
+    A highest[2][2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) highest[r][0] = highest[r][1] = minus_infinity<A>();
 #pragma unroll
     for (int g = 0; g < Groups; ++g) {
       if (!used[g]) continue;
@@ -105,15 +100,13 @@ struct OnlineSoftmax {
     }
     const A of_lane[2] = {higher(highest[0][0], highest[0][1]),
                           higher(highest[1][0], highest[1][1])};
-    // The highest score of all four lanes matters only where one of them is above the limit.
     shrink[0] = shrink[1] = 1;
-    if (__any_sync(~0u, of_lane[0] > limit[0] || of_lane[1] > limit[1])) raise(of_lane, shrink);
-    A factor[2], base[2], sums[2][2];
+    if (__any_sync(~0u, is_high(of_lane[0], 0) || is_high(of_lane[1], 1))) raise(of_lane, shrink);
+    A its_base[2], sums[2][2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      factor[r] = factor_of(limit[r]);
       // of a row without any score so far: exp2(-inf), not exp2(-inf - -inf)
-      base[r] = limit[r] == minus_infinity<A>() ? A(0) : base_of(limit[r]);
+      its_base[r] = base[r] == minus_infinity<A>() ? A(0) : base[r];
       sums[r][0] = sum[r];
       sums[r][1] = 0;
     }
@@ -122,7 +115,7 @@ struct OnlineSoftmax {
       if (used[g]) {
 #pragma unroll
         for (int i = g * EACH; i < (g + 1) * EACH; ++i) {
-          scores[i] = power_of_two(fma_acc(scores[i], factor[i / 2 % 2], -base[i / 2 % 2]));
+          scores[i] = power_of_two(fma_acc(scores[i], factor[i / 2 % 2], -its_base[i / 2 % 2]));
           sums[i / 2 % 2][i % 2] += scores[i];
         }
       } else {
@@ -134,25 +127,24 @@ struct OnlineSoftmax {
     for (int r = 0; r < 2; ++r) sum[r] = sums[r][0] + sums[r][1];
   }
 
-  // The exponent of a row's weights is `factor` times the score minus `base`.
-  __device__ __forceinline__ A factor_of(A limit) const {
-    return is_far(limit * exponent) ? far_exponent : exponent;
-  }
-  __device__ __forceinline__ A base_of(A limit) const {
-    return fma_acc(limit, factor_of(limit), A(-LARGEST_EXPONENT));
+  // Whether the base of row r has to follow a score.
+  __device__ __forceinline__ bool is_high(A score, int r) const {
+    return fma_acc(score, factor[r], -base[r]) > A(LARGEST_EXPONENT);  // also from -inf
   }
 
-  // Make the limits of rows follow the scores that are above them.
+  // Make the bases of rows follow the scores that are high.
   __device__ __forceinline__ void raise(const A (&of_lane)[2], A (&shrink)[2]) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       A all = higher(of_lane[r], __shfl_xor_sync(~0u, of_lane[r], 1));
       all = higher(all, __shfl_xor_sync(~0u, all, 2));
-      const bool rises = all > limit[r];
-      const A before = limit[r];
-      if (rises) limit[r] = all + headroom(exponent);
-      if (rises) shrink[r] = power_of_two(base_of(before) - base_of(limit[r]));
-      sum[r] *= shrink[r];
+      if (is_high(all, r)) {
+        const A before = base[r];
+        factor[r] = is_far(all * exponent) ? far_exponent : exponent;
+        base[r] = all * factor[r];
+        shrink[r] = power_of_two(before - base[r]);
+        sum[r] *= shrink[r];
+      }
     }
   }
 
@@ -173,9 +165,9 @@ struct OnlineSoftmax {
     }
   }
 
-  // The logit that a row's weights are relative to; -inf where nothing was attended.
+  // The logit of a row's base; -inf where nothing was attended.
   __device__ __forceinline__ A logit(int r) const {
-    return base_of(limit[r]) / (factor_of(limit[r]) == exponent ? A(LOG2_E_F64) : A(1));
+    return base[r] / (factor[r] == exponent ? A(LOG2_E_F64) : A(1));
   }
 };
 

@@ -17,10 +17,6 @@ __device__ __forceinline__ long long opaque(long long x) {
   asm volatile("" : "+l"(x));
   return x;
 }
-__device__ __forceinline__ float opaque(float x) {
-  asm volatile("" : "+f"(x));
-  return x;
-}
 template <typename E>
 __device__ __forceinline__ const E* opaque(const E* x) {
   asm volatile("" : "+l"(x));

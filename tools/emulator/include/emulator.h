@@ -337,9 +337,6 @@ inline int __popc(unsigned x) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return unsigned(uint64_t(a) * b >> 32);
 }
-inline float __fdividef(float x, float y) {
-  return x / y;
-}
 inline float __int_as_float(int bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);

@@ -12,9 +12,6 @@ inline unsigned opaque(unsigned x) {
 inline long long opaque(long long x) {
   return x;
 }
-inline float opaque(float x) {
-  return x;
-}
 template <typename E>
 const E* opaque(const E* x) {
   return x;
