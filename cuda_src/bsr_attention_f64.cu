@@ -205,7 +205,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   };
   const T sink = SINKS ? *to.at.pointer<const T>(sinks) : minus_infinity<T>();
   store_rows<BM, BK>(
-      sums, softmax, to, to_rows, operands, schedule, states,
-      to_score, to_mask,
+      sums, softmax, to, to_rows, operands, schedule, states, to_score, to_mask,
       RowOutputs<OUT, T, SINKS>(to, out, lse, sink, problem.value_features, score_args.kept_scale));
 }

@@ -24,6 +24,7 @@
 
 #include "bsr_schedule/rank_descending.cuh"
 #include "common/ceil_div.cuh"
+#include "common/last_at_most.cuh"
 #include "common/last_block.cuh"
 #include "common/types.cuh"
 
@@ -55,23 +56,13 @@ __device__ __forceinline__ unsigned below(int bit) {
   return (1u << bit) - 1;
 }
 
-// The row of a position.
-__device__ __forceinline__ int row_of(const Group& group, long long p) {
-  int low = 0, high = group.rows;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (group.starts[middle] <= p ? low : high) = middle;
-  }
-  return low;
-}
-
 // Call visit(position in storage, row, j) once for each block of the group in a column c0 + j with
 // j < width.
 template <typename Visit>
 __device__ __forceinline__ void for_each_block(const Group& group, INDEX c0, int width,
                                                Visit visit) {
   const long long end = group.starts[group.rows];
-  int row = row_of(group, group.starts[0] + threadIdx.x);
+  int row = last_at_most(group.starts, 0, group.rows, group.starts[0] + threadIdx.x);
   for (long long p0 = group.starts[0] + threadIdx.x; p0 < end; p0 += IN_FLIGHT * blockDim.x) {
     INDEX column[IN_FLIGHT];
     long long stored[IN_FLIGHT];

@@ -12,22 +12,13 @@
 //
 // -DINDEX of both patterns, -DOUT_INDEX of the result, -DPAIR of the pairs (s32, s64).
 #include "common/block_pairs.cuh"
+#include "common/last_at_most.cuh"
 #include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
 
 constexpr int WARPS = 4, THREADS = 32 * WARPS;
 constexpr unsigned ALL = ~0u;
-
-// Where a column is among the ascending ones begin .. end - 1, one of which it is.
-__device__ __forceinline__ long long find(const OUT_INDEX* columns, long long begin, long long end,
-                                          long long column) {
-  while (end - begin > 1) {
-    const long long middle = (begin + end) / 2;
-    (columns[middle] <= column ? begin : end) = middle;
-  }
-  return begin;
-}
 
 // Make sums of the counts of blocks first .. last - 1 of a row, by all of the thread block; `start`
 // is the sum before them. The counts become zeros, `most` the largest of them.
@@ -89,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 8)
     }
     for (long long p = row.begin + (FILL ? 0 : warp); p < row.end; p += FILL ? 1 : WARPS) {
       row.with_left_block(p, [&](long long p, long long q, INDEX column, bool valid) {
-        const long long g = valid ? before + find(columns, first, last, column) : -1 - lane;
+        const long long g = valid ? before + last_at_most(columns, first, last, column) : -1 - lane;
         if constexpr (FILL) {
           const unsigned peers = __match_any_sync(ALL, g);  // of repeated right blocks
           const int earlier = __popc(peers & ((1u << lane) - 1));

@@ -8,6 +8,7 @@
 //
 // -DINDEX: of the pattern (s32, s64).
 #include "common/ceil_div.cuh"
+#include "common/last_at_most.cuh"
 #include "common/warp_reduce.cuh"
 
 using namespace sparsegpu;
@@ -24,12 +25,7 @@ __device__ __forceinline__ long long row_of(const INDEX* indptr, long long row, 
   for (int i = 0; i < NEAR; ++i, ++row) {
     if (indptr[row + 1] > p) return row;
   }
-  long long low = row, high = rows;
-  while (high - low > 1) {
-    const long long middle = (low + high) / 2;
-    (indptr[middle] <= p ? low : high) = middle;
-  }
-  return low;
+  return last_at_most(indptr, row, rows, p);
 }
 
 // Calls visit(position, column) for a run, 32 neighbours at a time in their order; the column is -1

@@ -6,6 +6,7 @@
 //
 // -DINDEX of the pattern (s32, s64), -DFORMAT=pairs|strided|compressed (common/pair_sum.cuh).
 #include "common/column_order.cuh"
+#include "common/last_at_most.cuh"
 #include "common/pair_sum.cuh"
 #include "common/warp_reduce.cuh"
 
@@ -19,16 +20,6 @@ struct ListProblem {
   long long batches, inner, n;         // inner: others of a matrix, K / Ks
   int ms, ks, ns, split;
 };
-
-// The row that block p belongs to.
-__device__ __forceinline__ long long row_of(const INDEX* indptr, long long rows, long long p) {
-  long long low = 0, high = rows;
-  while (high - low > 1) {
-    const long long middle = (low + high) / 2;
-    (indptr[middle] <= p ? low : high) = middle;
-  }
-  return low;
-}
 
 // rows: those with blocks, in the order of their tiles, and longest_row, the most blocks of one.
 // Both null: a warp compares its row with all the others, which for thousands of rows is quicker
@@ -95,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 
   for (long long x = begin; x < entries; x += step) {
     const long long s = x / problem.nnzb, p = x - s * problem.nnzb, column = indices[p];
-    const long long row = row_of(indptr, problem.block_rows, p);
+    const long long row = last_at_most(indptr, 0LL, problem.block_rows, p);
     const long long first = indptr[row], count = indptr[row + 1] - first;
     const long long entry = first * split + s * count + (p - first);
     if constexpr (LIST_FORMAT == ListFormat::pairs) {

@@ -55,6 +55,11 @@ def test_files_are_short():
     assert {path.name: lines for path, lines in lengths.items() if lines > 400} == {}
 
 
+def test_paragraphs_are_short():
+    paragraphs = [p.splitlines() for p in TEXT.split("\n\n") if not p.lstrip().startswith("|")]
+    assert len(paragraphs) > 30 and max(map(len, paragraphs)) <= 10
+
+
 def test_rounding_up_is_written_once():
     """Examples in docstrings are a user's own code."""
     by_hand = re.compile(r"^(?!.*>>>).*(-\(-\w[^()]* // |\+ \w+ - 1\) // )", re.MULTILINE)

@@ -177,6 +177,16 @@ def test_a_path_that_is_named(device):
     assert _dispatch.works_of(BSR, product, {"path": "model"})[0][:2] == usual[0][:2]
 
 
+def test_what_was_measured_best(device):
+    product = bsr("float16", (16, 16), 64)
+    usual = _dispatch.works_of(BSR, product, None)[0][:2]
+    for unfit in (None, {"path": "fma"}, {"path": "skinny", "tile_m": 8}):
+        assert _dispatch.tuned_works(BSR, product, unfit)[0][:2] == usual
+    config = {"path": "simt", "tile_n": 16}
+    source, defines, *_ = _dispatch.tuned_works(BSR, product, config)[0]
+    assert source == "bsr_addmm_simt" and defines["TILE_N"] == 16
+
+
 def test_more_tiles_than_a_grid_has_room_for(device, monkeypatch):
     device(A100)
     product = bsr("float32", (16, 16), 64, allow_tf32=True, order="F")

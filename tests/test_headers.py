@@ -6,6 +6,7 @@ another one that it does not include is missing where it is compiled alone.
 """
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -72,6 +73,15 @@ def test_a_header_compiles_alone(header, tmp_path):
 @pytest.mark.parametrize("step", [1, -1])
 def test_all_headers_compile_together(step, tmp_path):
     compiles(HEADERS[::step], tmp_path)
+
+
+def test_common_headers_are_those_of_several_kernels():
+    """What one kernel has alone stands in a folder of its name."""
+    users = Counter()
+    for kernel in {row.source for row in kernels()}:
+        users.update(set(re.findall(r'#line \d+ "cuda_src/(common/\S+)"', expand(kernel))))
+    assert users.keys() == {header for header in HEADERS if header.startswith("common/")}
+    assert min(users.values()) > 1, [header for header, count in users.items() if count == 1]
 
 
 def test_a_kernel_holds_two_pipelines_and_two_dense_operands(tmp_path):

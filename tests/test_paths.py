@@ -47,9 +47,9 @@ def test_a_path_is_held_to_the_contract_of_its_family(path):
 def test_a_path_knows_no_other_path(path):
     """What two of them share is in a module whose name begins with an underscore."""
     tree = ast.parse(Path(path.__file__).read_text(encoding="utf-8"))
-    froms = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = {name.name for node in froms if not node.module for name in node.names}
-    names |= {(node.module or "").rpartition(".")[2] for node in froms}
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {name.name for node in imports if not node.module for name in node.names}
+    names |= {(node.module or "").rpartition(".")[2] for node in imports}
     assert not names & {stem(other) for other in ALL}
 
 

@@ -13,6 +13,7 @@ from .._arrays import is_cupy
 from .._checks import bad_type, bad_value, kind_of, not_offered, shown
 from .._ptx.access import Access
 from ..engines import chosen_engine
+from ..engines.cuda.runtime.architectures import SHARED_MEMORY
 from ..engines.cuda.runtime.compile import CompileError
 from . import arguments, build, guard, plans, winners
 from .config import Config, Meta, Out, check_defines, dimensions
@@ -25,7 +26,7 @@ _LARGEST_GRID = (2**31 - 1, 65535, 65535)
 _LARGEST_BLOCK = (1024, 1024, 64)
 _BOUNDS = build.Bounds(1024, (), None)
 _CLUSTERS_FROM = 90
-_SHARED_MEMORY = 232_448  # the most that any device has
+_SHARED_MEMORY = max(SHARED_MEMORY.values())
 
 
 class Planned(Described):

@@ -19,11 +19,6 @@ def grid(items: int) -> tuple[int]:
     return (min(items, MAX_GRID),)
 
 
-def power_of_two_below(n: int) -> int:
-    """Return the largest power of two that is at most ``n`` (n >= 1)."""
-    return 1 << (n.bit_length() - 1)
-
-
 def aligned(array: Any, size: int) -> bool:
     """Whether the array, every row of its matrices and every batch start at multiples of ``size``.
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..._arrays import namespace
-from ..._math import ceil_div
+from ..._math import ceil_div, power_of_two_from
 from ...pattern import Pattern, index_dtype
 from ._arena import Arena, Arrays
-from ._grid import THREADS, grid, power_of_two_below
+from ._grid import THREADS, grid
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct
 from .runtime.types import ctype
@@ -261,4 +261,4 @@ def stretches(block_columns: int, rows: int) -> tuple[int, int, int]:
 def _threads(blocks: int, block_columns: int) -> int:
     """Return the threads for a group: one for each block or eight columns, within reason."""
     work = max(blocks, block_columns // 8, 128)
-    return min(power_of_two_below(2 * work - 1), _MOST_THREADS)
+    return min(power_of_two_from(work), _MOST_THREADS)

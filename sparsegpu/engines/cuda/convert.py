@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..._arrays import namespace
-from ..._math import ceil_div
+from ..._math import ceil_div, power_of_two_from
 from ...pattern import Pattern
 from ._column_order import column_order as column_order
 from ._grid import (
@@ -20,7 +20,6 @@ from ._grid import (
     flat_blocks,
     flat_output,
     grid,
-    power_of_two_below,
     same_place,
 )
 from ._transpose import transpose_pattern as transpose_pattern
@@ -215,5 +214,5 @@ def _tiling(
     per_tile = min(max(1, _TILE_COLUMNS * wide // bk), _MOST_COLUMNS, block_columns)
     swapped = abs(dense.strides[-2]) < abs(dense.strides[-1])
     along = bm if swapped else per_tile * bk // wide
-    fast = min(THREADS, power_of_two_below(2 * along - 1))
+    fast = min(THREADS, power_of_two_from(along))
     return per_tile, ceil_div(block_columns, per_tile), (fast, THREADS // fast), swapped

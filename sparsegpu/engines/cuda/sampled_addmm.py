@@ -10,11 +10,10 @@ from typing import Any
 from ..._epilogue import Epilogue
 from ...pattern import Pattern
 from .paths import SAMPLED
-from .paths._dispatch import works_of
-from .paths._fields import ConfigError
+from .paths._dispatch import tuned_works, works_of
 from .paths._sampled import Sampled
 from .paths._tuned import tuned_sampled_config
-from .runtime.launch import Work, submit
+from .runtime.launch import submit
 
 _FUNCTION = "sampled_addmm"
 
@@ -44,16 +43,8 @@ def sampled_addmm(
     """
     epilogue = Epilogue(alpha, beta, input_data)
     product = Sampled(out_data, pattern, mat1, mat2, epilogue, allow_tf32)
-    works = works_of(SAMPLED, product, config, _FUNCTION) if config else _tuned(product)
+    if config:
+        works = works_of(SAMPLED, product, config, _FUNCTION)
+    else:
+        works = tuned_works(SAMPLED, product, tuned_sampled_config(product), _FUNCTION)
     submit(*works, whole=True)
-
-
-def _tuned(product: Sampled) -> tuple[Work, ...]:
-    """Return what a product launches: by the configuration measured best, else the model's."""
-    config = tuned_sampled_config(product)
-    if config is not None:
-        try:
-            return works_of(SAMPLED, product, config, _FUNCTION)
-        except ConfigError:  # another batch or alignment than what was tuned
-            pass
-    return works_of(SAMPLED, product, None, _FUNCTION)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._math import ceil_div
+from ..._math import ceil_div, power_of_two_below
 from ...pattern import Pattern
-from ._grid import aligned, flat_blocks, flat_output, power_of_two_below, same_place
+from ._grid import aligned, flat_blocks, flat_output, same_place
 from .runtime.device import multiprocessors
 from .runtime.launch import Launch, kernel, submit
 from .runtime.structs import kernel_struct

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from ...pattern import Pattern
@@ -10,8 +9,7 @@ from .._pairs import Plan
 from ._grid import same_place
 from ._spgemm_plan import list_works, make_plan
 from .paths import SPGEMM
-from .paths._dispatch import works_of
-from .paths._fields import ConfigError
+from .paths._dispatch import tuned_works, works_of
 from .paths._spgemm import Spgemm
 from .paths._tuned import tuned_spgemm_config
 from .runtime.launch import Work, submit
@@ -73,7 +71,6 @@ def spgemm(
 
 
 def _works(product: Spgemm, config: Config | None, tuned: Config | None) -> tuple[Work, ...]:
-    if tuned is not None:
-        with suppress(ConfigError):  # such operands had another alignment or output
-            return works_of(SPGEMM, product, tuned, "bsr_spgemm")
-    return works_of(SPGEMM, product, config, "bsr_spgemm")
+    if config:
+        return works_of(SPGEMM, product, config, "bsr_spgemm")
+    return tuned_works(SPGEMM, product, tuned, "bsr_spgemm")

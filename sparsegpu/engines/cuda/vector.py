@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..._math import ceil_div
+from ..._math import ceil_div, power_of_two_from
 from .._solver_steps import Step
 from ._solver_kernels import COLUMNS, THREADS, VECTORS, defines_of
 from .runtime.capture import GraphLaunch
@@ -49,7 +49,7 @@ class Grid(NamedTuple):
     @classmethod
     def of(cls, n: int, r: int, dtype: np.dtype, addresses: Sequence[int]) -> Grid:
         """Return the grid for vectors at these addresses."""
-        columns = min(1 << (r - 1).bit_length(), COLUMNS)
+        columns = min(power_of_two_from(r), COLUMNS)
         aligned = r == 1 and all(address % 16 == 0 for address in addresses)
         rows = 16 // dtype.itemsize if aligned else 1
         tiles = ceil_div(r, columns)

@@ -15,7 +15,7 @@ from ...._score import Score
 from ....pattern import Pattern
 from .._grid import mask_blocks, packed_mask
 from .._heads import as_vectors, split_heads
-from ..runtime.architectures import shared_memory_of
+from ..runtime.architectures import SHARED_MEMORY, shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.view import merged_batch
 from ._product import layout_of
@@ -62,7 +62,7 @@ class AttentionFacts:
     group: int = 1
     allow_tf32: bool = False
     capability: tuple[int, int] = (9, 0)
-    shared_memory: int = 227 * 1024
+    shared_memory: int = SHARED_MEMORY[9, 0]
 
     @property
     def tensor_cores(self) -> bool:

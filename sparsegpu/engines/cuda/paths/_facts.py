@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..runtime.architectures import SHARED_MEMORY
+
 HALVES = ("float16", "bfloat16")
 FLOATS = (*HALVES, "float32", "float64")
 #: The types that indices may have, as ``BY_ADDRESS`` of a path.
@@ -74,7 +76,7 @@ class Facts:
     allow_tf32: bool = False
     capability: tuple[int, int] = (9, 0)
     multiprocessors: int = 132
-    shared_memory: int = 227 * 1024
+    shared_memory: int = SHARED_MEMORY[9, 0]
     data_alignment: int = 16
     rows: int = 1
     row_blocks: float = 1.0

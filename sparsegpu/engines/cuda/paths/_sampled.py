@@ -16,7 +16,7 @@ from ...._math import ceil_div, round_up
 from ....pattern import Pattern
 from .._epilogue_args import epilogue_args
 from .._grid import THREADS, grid
-from ..runtime.architectures import shared_memory_of
+from ..runtime.architectures import SHARED_MEMORY, shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.launch import MAX_GRID, Launch, kernel
 from ..runtime.structs import kernel_struct
@@ -64,7 +64,7 @@ class SampledFacts:
     allow_tf32: bool = False
     capability: tuple[int, int] = (9, 0)
     multiprocessors: int = 132
-    shared_memory: int = 227 * 1024
+    shared_memory: int = SHARED_MEMORY[9, 0]
 
     @property
     def tensor_cores(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..runtime.architectures import SHARED_MEMORY
 from ._facts import Facts
 
 #: Up to so many columns waste most of a tile of 64.
@@ -15,7 +16,7 @@ STAGE_BYTES_K = 128  # bytes of k that a stage holds
 STORE_BUFFERS = 8 * 2 * 2048
 #: Threads of a block: two warpgroups that multiply, one that loads operands.
 THREADS = 384
-SHARED = 227 * 1024
+SHARED = SHARED_MEMORY[9, 0]
 RESERVED = 2048  # alignment of the stages, barriers
 MOST_STAGES = 8
 

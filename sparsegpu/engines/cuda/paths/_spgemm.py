@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...._arrays import dtype_of
-from ..runtime.architectures import shared_memory_of
+from ..runtime.architectures import SHARED_MEMORY, shared_memory_of
 from ..runtime.device import device_facts
 from ..runtime.launch import Launch, address, kernel
 from ..runtime.structs import kernel_struct
@@ -44,7 +44,7 @@ class SpgemmFacts:
     columns: int
     vectors: bool = True
     capability: tuple[int, int] = (9, 0)
-    shared_memory: int = 227 * 1024
+    shared_memory: int = SHARED_MEMORY[9, 0]
 
     @property
     def sides(self) -> tuple[int, int, int]:

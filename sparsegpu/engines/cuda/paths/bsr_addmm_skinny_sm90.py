@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from ...._math import ceil_div
-from ..runtime.architectures import HOPPER
+from ..runtime.architectures import HOPPER, SHARED_MEMORY
 from ..runtime.launch import Launch
 from ..runtime.types import ctype
 from . import _skinny
@@ -28,7 +28,7 @@ BY_ADDRESS = _skinny.BY_ADDRESS
 
 _THREADS = 128
 _BOX = SIDE * SIDE * 2  # bytes
-_SHARED = 227 * 1024  # of a multiprocessor; each thread block needs 1 KB besides
+_SHARED = SHARED_MEMORY[9, 0]  # of a multiprocessor; each thread block needs 1 KB besides
 
 facts, serves = Product.facts, _skinny.serves
 pays, worth_measuring = clusters_pay, always

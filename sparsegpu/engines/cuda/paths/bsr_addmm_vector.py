@@ -6,7 +6,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ...._arrays import accumulator_dtype
-from ...._math import ceil_div
+from ...._math import ceil_div, power_of_two_from
 from ..runtime.architectures import PORTABLE
 from ..runtime.launch import Launch
 from . import _few_columns
@@ -58,10 +58,6 @@ class _Lanes(NamedTuple):
     vectors: bool
 
 
-def _power_of_two_from(n: int) -> int:
-    return 1 << (n - 1).bit_length()
-
-
 def tile(f: Facts, fields: Fields) -> Tile | None:
     """Return how the lanes of a warp share the blocks.
 
@@ -85,7 +81,7 @@ def tile(f: Facts, fields: Fields) -> Tile | None:
     if ceil_div(bm, rl) * cv * nv > _MOST_PRODUCTS:
         return None
     lanes = rl * across * groups
-    team = _power_of_two_from(lanes)
+    team = power_of_two_from(lanes)
     while team < 32 and row_blocks > _BLOCKS_OF_LANE * lanes * (team // lanes):
         team *= 2
     sums = ceil_div(bm, rl) * nv * acc // 4
