@@ -21,6 +21,7 @@
 #include "common/attention_row.cuh"
 #include "common/ceil_div.cuh"
 #include "common/normalizer.cuh"
+#include "common/online_softmax.cuh"
 #include "common/padded_rows.cuh"
 #include "common/strip_ring.cuh"
 
@@ -96,12 +97,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   if (tiles > 0) copy_keys(0);
   cp_async_commit();
 
-  T top[ROWS], total[ROWS], sums[ROWS][PANELS * PIECE] = {};  // total: of the thread's keys
-#pragma unroll
-  for (int i = 0; i < ROWS; ++i) {
-    top[i] = minus_infinity<T>();
-    total[i] = 0;
-  }
+  RunningMaximum<T> maxima[ROWS];
+  T total[ROWS] = {}, sums[ROWS][PANELS * PIECE] = {};  // total: of the thread's keys
 
   for (int number = 0; number < tiles; ++number) {
     cp_async_wait<0>();
@@ -148,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
         const int query_row = tile.first + row_of(i);
-        T highest = top[i];
+        T highest = maxima[i].top;
 #pragma unroll
         for (int j = 0; j < KEYS; ++j) {
           const int column = Strips::column(number * STRIPS + (x + ACROSS * j) / 8) + x % 8;
@@ -162,14 +159,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           highest = maximum(highest, scores[i][j]);
         }
         highest = across(highest, maximum);
-        // a row without any score so far: its weights are 0, not exp(-inf - -inf)
-        const T base = highest == minus_infinity<T>() ? T(0) : highest;
-        const T shrink = exp(top[i] - base);
-        top[i] = highest;
+        const T shrink = maxima[i].raise(highest);
         total[i] *= shrink;
 #pragma unroll
         for (int j = 0; j < KEYS; ++j) {
-          scores[i][j] = exp(scores[i][j] - base);
+          scores[i][j] = exp(scores[i][j] - maxima[i].base());
           total[i] += scores[i][j];
         }
 #pragma unroll
@@ -221,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
   for (int i = 0; i < ROWS; ++i) {
     total[i] = across(total[i], [](T a, T b) { return a + b; });
-    const Normalizer<T, SINKS> normalizer(top[i], total[i], sink, score_args.kept_scale);
+    const Normalizer<T, SINKS> normalizer(maxima[i].top, total[i], sink, score_args.kept_scale);
     share[i] = normalizer.share;
     const bool here = first + i < tile.rows;
     const long long row = tile.first + first + i;
@@ -247,7 +241,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       if (!(again >> (half * ROWS + i) & 1)) continue;
       const int of_tile = __shfl_sync(~0u, first, half * ACROSS) + i;
       const T row_share = __shfl_sync(~0u, share[i], half * ACROSS);
-      const T row_top = __shfl_sync(~0u, top[i], half * ACROSS);
+      const T row_top = __shfl_sync(~0u, maxima[i].top, half * ACROSS);
       const long long row = tile.first + of_tile;
       attend_row<BM, BK>(head, schedule, states, Tile::ROWS, schedule.starts[tile.group],
                          schedule.counts[tile.group], Tile::block_row(of_tile),

@@ -19,6 +19,7 @@
 #include "common/kernel_score.cuh"
 #include "common/lane_rows.cuh"
 #include "common/normalizer.cuh"
+#include "common/online_softmax.cuh"
 #include "common/warp_reduce.cuh"
 
 #ifndef OUT
@@ -65,10 +66,10 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
     long long p = row_starts[i * indptr.row] + lane / bk;
     int c = lane % bk;
 
-    A top[ROWS], sum[ROWS], acc[ROWS][COLUMNS];
+    RunningMaximum<A> maxima[ROWS];
+    A sum[ROWS], acc[ROWS][COLUMNS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
-      top[r] = minus_infinity<A>();
       sum[r] = A(0);
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) acc[r][t] = A(0);
@@ -95,11 +96,8 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
         A x = dot[r];
         bool sees = score.logit(x, my_key >= 0 && row < bm, j, my_key, p, row * bk + c);
         const A highest = warp_max(sees ? x : minus_infinity<A>());  // a NaN is not higher
-        const A before = top[r];
-        top[r] = highest > before ? highest : before;
-        const A base = top[r] == minus_infinity<A>() ? A(0) : top[r];
-        const A w = sees ? exp(x - base) : A(0);
-        const A shrink = exp(before - base);
+        const A shrink = maxima[r].raise(higher(maxima[r].top, highest));
+        const A w = sees ? exp(x - maxima[r].base()) : A(0);
         sum[r] = sum[r] * shrink + warp_sum(w);
 #pragma unroll
         for (int t = 0; t < COLUMNS; ++t) acc[r][t] *= shrink;
@@ -124,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(MOST_WARPS * 32, 1)
       const int row = first_row + warp * ROWS + r;
       if (row >= bm) continue;
       const long long j = i * bm + row;
-      const Normalizer<A, SINKS> normalizer(top[r], sum[r], sink, score_args.kept_scale);
+      const Normalizer<A, SINKS> normalizer(maxima[r].top, sum[r], sink, score_args.kept_scale);
       OUT* o = batch_ptr<OUT>(out, batch, b) + j * out.row;
 #pragma unroll
       for (int t = 0; t < COLUMNS; ++t) {

@@ -1,5 +1,6 @@
-// Online softmax over the accumulators of mma or wgmma: running maximum, normaliser, and the factor
-// that rescales earlier sums (Milakov and Gimelshein, 2018).
+// Online softmax over the accumulators of mma or wgmma, and over rows that are held otherwise:
+// running maximum, normaliser, and the factor that rescales earlier sums (Milakov and Gimelshein,
+// 2018).
 //
 // A thread holds two rows of the scores, elements 4 j and 4 j + 1 of the first and 4 j + 2 and
 // 4 j + 3 of the second (ptx/mma.cuh, d); four neighbouring lanes share them. Scores are in units
@@ -168,6 +169,22 @@ struct OnlineSoftmax {
   // The logit of a row's base; -inf where nothing was attended.
   __device__ __forceinline__ A logit(int r) const {
     return base[r] / (factor[r] == exponent ? A(LOG2_E_F64) : A(1));
+  }
+};
+
+// The same of one row, whose weights are powers of e and whose base is the highest score so far:
+// for kernels that hold rows of scores otherwise.
+template <typename A>
+struct RunningMaximum {
+  A top = minus_infinity<A>();
+
+  // What weights are relative to: 0 without any score so far, so that they are exp(-inf).
+  __device__ __forceinline__ A base() const { return top == minus_infinity<A>() ? A(0) : top; }
+  // Follow `highest`, which is not below the top. Returns what earlier sums are multiplied by.
+  __device__ __forceinline__ A raise(A highest) {
+    const A before = top;
+    top = highest;
+    return exp(before - base());
   }
 };
 
