@@ -13,7 +13,7 @@
 //
 // -DSPLIT_ROWS=0: row r of the work is block row r of the pattern. 1: rows are of very different
 // lengths; the work is a list of rows and splits of rows, longest first, and the sums of a row that
-// is split go to `partials`, for bsr_addmm_parts.cu to add.
+// is split go to `partials`, for bsr_addmm_vector_reduce.cu to add.
 //
 // -DBATCHED=0: one matrix.
 //

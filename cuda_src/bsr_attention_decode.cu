@@ -7,7 +7,7 @@
 // The heads that share a key head are packed: row r of a tile of at most 16 is query r % BM of head
 // r / BM, so their keys are read once. A long block row is cut into pieces of as many blocks
 // (common/cut_rows.cuh), one a thread block. Its sums go to workspace where a row has several,
-// and bsr_attention_parts.cu merges them in order.
+// and bsr_attention_decode_reduce.cu merges them in order.
 //
 // The warps of a thread block take tiles of TILE_K keys of the piece in turn, and each copies its
 // own by cp.async, STAGES - 1 tiles ahead: no warp waits for another before the end. What is known
@@ -305,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int query_row = tile.query(row);
     const PartialRow<float> part = {parts + (blockIdx.x * (long long)ROWS + row) *
                                                 (PART_HEADER + VALUE_FEATURES)};
-    const bool merged = tile.pieces > 1;  // by bsr_attention_parts.cu
+    const bool merged = tile.pieces > 1;  // by bsr_attention_decode_reduce.cu
     float share = 1;
     if (merged) {
       if (lane == 0) part.top() = top, part.sum() = total;

@@ -24,7 +24,7 @@
 //   -DDROPOUT=0|1                  there is dropout
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
 //   -DSPLIT_KV=0|1                 1: of groups with many more keys than others a tile is a split
-//                                  of these; bsr_attention_splits.cu merges what it leaves
+//                                  of these; bsr_attention_reduce.cu merges what it leaves
 #include "common/attention_mma.cuh"
 #include "common/attention_store.cuh"
 #include "common/ceil_div.cuh"

@@ -214,7 +214,7 @@ class SplitKv:
             made, keywords = long_row(rng, *case)
             for fields, kernels in (
                 ({"split_kv": 0}, [self.SOURCE]),
-                ({}, [self.SOURCE, "bsr_attention_splits"]),
+                ({}, [self.SOURCE, "bsr_attention_reduce"]),
             ):
                 config = {"path": self.NAME, **fields}
                 made.check(engine, kernel=kernels, config=config, **keywords)

@@ -88,7 +88,7 @@ def uneven_rows_times_vector(cp, rng):
     data = values(cp, rng, (indices.size, 4, 4), "float32")
     a = sg.bsr_array((data, indices, indptr), shape=(400, 40))
     x = values(cp, rng, (40,), "float32")
-    return Case(("bsr_addmm_vector", "bsr_addmm_parts"), lambda: a @ x)
+    return Case(("bsr_addmm_vector", "bsr_addmm_vector_reduce"), lambda: a @ x)
 
 
 @case
@@ -161,7 +161,7 @@ def sampled_addmm_on_tensor_cores(cp, rng):
 @case
 def sampled_addmm_in_parts(cp, rng):
     """The sums of the parts are workspace of the pattern, from the first call on."""
-    kernels = "bsr_sampled_addmm_sm80", "bsr_sampled_addmm_parts"
+    kernels = "bsr_sampled_addmm_sm80", "bsr_sampled_addmm_reduce"
     return Case(kernels, sampled_by(cp, rng, path="mma", split_k=2))
 
 
@@ -206,7 +206,7 @@ def attention_of_few_queries(cp, rng):
     how = {"path": "decode", "piece_keys": 512}
     pieces, of_row = 6 * 64 // 8 + 6, 2 * (32 + 2)  # of a key head, and floats of its heads
     return Case(
-        ("bsr_attention_decode", "bsr_attention_parts"),
+        ("bsr_attention_decode", "bsr_attention_decode_reduce"),
         lambda: sg.scaled_dot_product_attention(q, k, k, mask, config=how),
         2 * pieces * of_row * 4,
     )
@@ -223,7 +223,7 @@ def attention_of_long_rows(cp, rng):
     how = {"path": "mma", "split_kv": 1}
     splits, of_row = 2, 2 * (64 + 2)  # of the row, and floats of both heads
     return Case(
-        ("bsr_attention_sm80", "bsr_attention_splits"),
+        ("bsr_attention_sm80", "bsr_attention_reduce"),
         lambda: sg.scaled_dot_product_attention(q, k, k, mask, config=how),
         splits * 64 * of_row * 4,
     )

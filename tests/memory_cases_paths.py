@@ -145,5 +145,5 @@ def first_sampled_addmm_in_parts(cp, rng):
         made = sg.bsr_array(arrays, shape=SHAPE, check=False)
         return sg.sampled_addmm(made, x, y, config=split).data
 
-    kernels = "bsr_sampled_addmm_sm80", "bsr_sampled_addmm_parts"
+    kernels = "bsr_sampled_addmm_sm80", "bsr_sampled_addmm_reduce"
     return Case(kernels, call, index_work(int32=[nnzb, BLOCK_ROWS + 1]) + sums + sums // 8)

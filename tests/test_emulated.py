@@ -61,7 +61,7 @@ KERNELS = {
     "wgmma": {"bsr_attention_sm90": 1},
     "fma": {"bsr_attention_fma": 1},
     "mma_f64": {"bsr_attention_f64": 1},
-    "decode": {"bsr_attention_decode": 1, "bsr_attention_parts": 1},
+    "decode": {"bsr_attention_decode": 1, "bsr_attention_decode_reduce": 1},
 }
 
 #: Few queries: fields, dtype, case, keywords, whether a row has several pieces.
@@ -187,7 +187,7 @@ def test_split_keys(directory, rng, path, case):
     made, keywords = long_row(rng, *case)
     with emulated_attention(directory) as launched:
         made.check(Host(), config={"path": path, "split_kv": 1}, **keywords)
-    assert launched["bsr_attention_splits"] == 1
+    assert launched["bsr_attention_reduce"] == 1
 
 
 @pytest.mark.parametrize("case", CASES["fma"], ids=str)
@@ -234,7 +234,7 @@ def test_few_queries(directory, rng, case):
     with emulated_attention(directory) as launched:
         made.check(Host(), config={"path": "decode", **fields}, **keywords)
     assert launched["bsr_attention_decode"] == 1
-    assert launched["bsr_attention_parts"] == pieces
+    assert launched["bsr_attention_decode_reduce"] == pieces
 
 
 @pytest.mark.parametrize("scale", [0.3, -0.3])

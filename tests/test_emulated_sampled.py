@@ -125,7 +125,7 @@ def test_sampled_addmm(directory, rng, case):
     if dtype == "int8":
         exact = np.clip(exact, -128, 127)
     np.testing.assert_array_equal(out.data, exact.astype(out.dtype))
-    parts = {"bsr_sampled_addmm_parts": 1} if "split_k" in fields and scalars["alpha"] else {}
+    parts = {"bsr_sampled_addmm_reduce": 1} if "split_k" in fields and scalars["alpha"] else {}
     assert launched == {SOURCES[path]: 1, **parts}
 
 

@@ -227,7 +227,7 @@ def test_a_few_cases_stand_for_all():
 
 
 def test_some_rows_are_cut_into_pieces():
-    """Only then is bsr_addmm_parts launched."""
+    """Only then is bsr_addmm_vector_reduce launched."""
     lengths = {name: case.args[0] for name, case in cases().items() if "pieces" in name}
     for name, of_matrices in lengths.items():
         for rows in of_matrices:

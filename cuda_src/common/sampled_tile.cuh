@@ -2,7 +2,7 @@
 // in the order in which they are stored, or a part of one that is larger than a tile.
 //
 // Where blocks are few, K is split (engines/cuda/paths/_sampled.py): a tile then sums some terms
-// only, and bsr_sampled_addmm_parts.cu adds the sums of the splits in their order.
+// only, and bsr_sampled_addmm_reduce.cu adds the sums of the splits in their order.
 #pragma once
 
 #include "common/ceil_div.cuh"

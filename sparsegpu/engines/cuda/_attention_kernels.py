@@ -20,7 +20,7 @@ ATTENTION_SHARED = (
         ),
     ),
     KernelSource(
-        "bsr_attention_parts",
+        "bsr_attention_decode_reduce",
         (),
         HALVES,
         variants=tuple(
@@ -33,7 +33,7 @@ ATTENTION_SHARED = (
         ),
     ),
     KernelSource(
-        "bsr_attention_splits",
+        "bsr_attention_reduce",
         (),
         (*HALVES, "float32"),
         variants=tuple(

@@ -88,7 +88,7 @@ _SHARED = (
         ),
     ),
     KernelSource(
-        "bsr_sampled_addmm_parts",
+        "bsr_sampled_addmm_reduce",
         (),
         ("float16", "bfloat16", "int8", "float32", "float64"),
         variants=(
@@ -112,7 +112,7 @@ _SHARED = (
         + each("ALIGNED", ("0", "1"), T="f32", FROM="across"),
     ),
     KernelSource(
-        "bsr_addmm_parts",
+        "bsr_addmm_vector_reduce",
         (),
         _PRODUCT_DTYPES,
         variants=tuple(

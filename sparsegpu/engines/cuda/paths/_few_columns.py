@@ -172,14 +172,16 @@ def launches(source: str, p: Product, tile: Tile) -> tuple[Launch, ...]:
         return (main,)
     split = balanced.rows.shape[-2]
     reduce = Launch(
-        kernel("bsr_addmm_parts", T=ctype(p.data.dtype), BM=bm, COLUMNS=columns, **p.defines),
+        kernel(
+            "bsr_addmm_vector_reduce", T=ctype(p.data.dtype), BM=bm, COLUMNS=columns, **p.defines
+        ),
         grid(batches * split),
         (THREADS,),
         (
             out,
             vector_view(_flat(balanced.rows), p.batch),
             shape,
-            kernel_struct("bsr_addmm_parts", "SplitRowsProblem")(
+            kernel_struct("bsr_addmm_vector_reduce", "SplitRowsProblem")(
                 batches=batches, rows=split, partials=parts
             ),
             sums,

@@ -318,7 +318,7 @@ def tiles_of(
 
 def _sum_of_parts(p: Sampled, parts: Any) -> Launch:
     """Return the launch that adds the sums of the splits, (splits, *B, nnzb, bm, bn)."""
-    source, out, e = "bsr_sampled_addmm_parts", p.out, p.epilogue
+    source, out, e = "bsr_sampled_addmm_reduce", p.out, p.epilogue
     first = out[..., 0, :, :]
     term = None if e.input is None else e.input[..., 0, :, :]
     batch = merged_batch(out.shape[:-3], (first, 2), (term, 2))

@@ -2,7 +2,7 @@
 
 A tile computes all keys of a group of queries, and all others would wait for a group that has many
 times their keys (global tokens). So its keys are split as split-K does (`_split_k`): each split
-leaves its part in workspace, and ``bsr_attention_splits.cu`` merges these in a fixed order.
+leaves its part in workspace, and ``bsr_attention_reduce.cu`` merges these in a fixed order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..runtime.submission import workspace
 from ._attention import Attention
 from ._attention_tiles import AttentionTile, Schedule, heads_arguments, schedule_of, views
 
-_MERGE = "bsr_attention_splits"
+_MERGE = "bsr_attention_reduce"
 _OF_MERGE = ("OUT", "BM", "TILE_Q", "VALUE_FEATURES")  # its -D names
 _MERGING_WARPS, _LANES = 4, 32  # of a thread block
 _PART_HEADER = 2  # numbers before a part's sums (common/attention_parts.cuh)

@@ -2,7 +2,7 @@
 
 Bfloat16 and float16; blocks of at most 16 rows and of 8 columns or more, widths as for the path
 ``mma``. Heads that share a key head are computed together, and long block rows are cut into pieces,
-whose sums ``bsr_attention_parts.cu`` merges.
+whose sums ``bsr_attention_decode_reduce.cu`` merges.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ._fields import Fields
 
 NAME = "decode"
 SOURCES = ("bsr_attention_decode",)
-_MERGE = "bsr_attention_parts"
+_MERGE = "bsr_attention_decode_reduce"
 DTYPES, ARCHS = HALVES, PORTABLE
 TENSOR_CORES = True
 BY_ADDRESS = INDICES
@@ -47,7 +47,7 @@ _MOST_FEATURES = 256
 _FRAGMENT = 16  # rows of a tile
 _STATIC = 2048  # shared memory besides the tiles, at most
 _LANES = 32
-_MERGING_WARPS = 4  # of a thread block of bsr_attention_parts.cu
+_MERGING_WARPS = 4  # of a thread block of bsr_attention_decode_reduce.cu
 _OF_MERGE = ("OUT", "BM", "HEADS", "VALUE_FEATURES")  # its -D names, besides INDEX
 _PART_HEADER = 2  # numbers before a part's sums (common/attention_parts.cuh)
 # Without a field that says it, pieces are so short that there are

@@ -26,10 +26,10 @@ struct SplitRow {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    bsr_addmm_parts(const __grid_constant__ View out, const __grid_constant__ View rows,
-                    const __grid_constant__ Batch batch,
-                    const __grid_constant__ SplitRowsProblem problem, const A* partials,
-                    const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+    bsr_addmm_vector_reduce(const __grid_constant__ View out, const __grid_constant__ View rows,
+                            const __grid_constant__ Batch batch,
+                            const __grid_constant__ SplitRowsProblem problem, const A* partials,
+                            const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   __shared__ A sums[THREADS];
   for (long long work = blockIdx.x; work < problem.batches * problem.rows; work += gridDim.x) {
     const long long b = work / problem.rows;

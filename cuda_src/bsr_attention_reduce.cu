@@ -26,7 +26,7 @@ struct CutGroup {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    bsr_attention_splits(const __grid_constant__ View out, const __grid_constant__ View lse,
+    bsr_attention_reduce(const __grid_constant__ View out, const __grid_constant__ View lse,
                          const __grid_constant__ View sinks, const __grid_constant__ Batch batch,
                          const CutGroup* cut, const __grid_constant__ SplitsProblem problem,
                          float kept_scale, const float* parts, long long splits) {

@@ -20,13 +20,11 @@ struct PartsProblem {
   int value_features;
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    bsr_attention_parts(const __grid_constant__ View out, const __grid_constant__ View lse,
-                        const __grid_constant__ View matrices, const __grid_constant__ View sinks,
-                        const __grid_constant__ Batch batch,
-                        const __grid_constant__ RowGroups<INDEX> schedule,
-                        const __grid_constant__ PartsProblem problem, float kept_scale,
-                        const float* parts) {
+extern "C" __global__ void __launch_bounds__(THREADS) bsr_attention_decode_reduce(
+    const __grid_constant__ View out, const __grid_constant__ View lse,
+    const __grid_constant__ View matrices, const __grid_constant__ View sinks,
+    const __grid_constant__ Batch batch, const __grid_constant__ RowGroups<INDEX> schedule,
+    const __grid_constant__ PartsProblem problem, float kept_scale, const float* parts) {
   const long long number = blockIdx.x * (THREADS / 32LL) + threadIdx.x / 32;
   if (number >= problem.queries) return;
   const long long head = number / (problem.rows * BM);

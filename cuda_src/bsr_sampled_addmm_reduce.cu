@@ -22,9 +22,9 @@ struct SampledParts {
 
 // partials: of every split the blocks of all matrices, row by row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    bsr_sampled_addmm_parts(const __grid_constant__ View out, const __grid_constant__ Batch batch,
-                            const __grid_constant__ SampledParts problem, const A* partials,
-                            const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
+    bsr_sampled_addmm_reduce(const __grid_constant__ View out, const __grid_constant__ Batch batch,
+                             const __grid_constant__ SampledParts problem, const A* partials,
+                             const __grid_constant__ KernelEpilogueArgs<A> epilogue) {
   const long long size = (long long)problem.bm * problem.bn;
   const long long elements = problem.matrices * problem.blocks * size;
   for (long long x = (long long)blockIdx.x * THREADS + threadIdx.x; x < elements;
