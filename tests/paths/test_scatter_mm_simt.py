@@ -50,7 +50,7 @@ def test_configurations_are_checked_on_every_engine(engine):
     a, x = sg.bsr_array(np.eye(4, dtype="f4"), blocksize=(2, 2)), np.ones((4, 2), "f4")
     lists = sg.bsr_scatter_mm_indices_data(a, x)
     with sg.use_engine(engine):
-        for config in ({"path": "fma"}, {"path": "simt", "stages": 2}, {"tile_m": 4}):
+        for config in ({"path": "skinny"}, {"path": "simt", "stages": 2}, {"tile_m": 4}):
             with pytest.raises(ValueError, match=r"^scatter_mm: argument 'config"):
                 sg.scatter_mm(a.data, x, lists, config=config)
             with pytest.raises(ValueError, match=r"^bsr_scatter_mm: argument 'config"):
