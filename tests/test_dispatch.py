@@ -101,7 +101,7 @@ def bsr(dtype, blocksize, n, *, order="C", alpha=1, allow_tf32=False, lengths=No
         ("float64", (3, 3), 1, {}, ["bsr_addmm_vector"]),
         ("float32", (4, 4), 4, {}, ["bsr_addmm_vector_mma"]),
         ("float32", (4, 4), 8, {}, ["bsr_addmm_vector"]),
-        ("float32", (3, 3), 1, {"lengths": [900, *[1] * 60]}, ["bsr_addmm_vector", "_parts"]),
+        ("float32", (3, 3), 1, {"lengths": [900, *[1] * 60]}, ["bsr_addmm_vector", "_reduce"]),
         ("float16", (16, 16), 64, {}, ["bsr_addmm_skinny"]),
         # Many rows are left to others, but long ones with few columns.
         ("float16", (16, 16), 16, {"lengths": [4] * 600}, ["bsr_addmm_sm80"]),
