@@ -56,10 +56,10 @@ __device__ __forceinline__ f64 higher(f64 x, f64 y) {
 template <typename A>
 struct OnlineSoftmax {
   A exponent, far_exponent;
-  // Of the lane's two rows. An exponent of two is `factor` times a score; the base is one, -inf
-  // without any score so far.
-  A factor[2], base[2];
-  A sum[2];  // of this lane's share of the columns
+  // Of the lane's two rows: whether the base is far from zero; the base, an exponent of two, -inf
+  // without any score so far; the sum of this lane's share of the columns.
+  bool far[2];
+  A base[2], sum[2];
 
   // `folded`: scores are products, which the exponent scales, and none is far from zero.
   __device__ __forceinline__ OnlineSoftmax(bool folded, A scale)
@@ -67,7 +67,7 @@ struct OnlineSoftmax {
         far_exponent(folded ? exponent : A(1)) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      factor[r] = exponent;
+      far[r] = false;
       base[r] = minus_infinity<A>();
       sum[r] = 0;
     }
@@ -116,7 +116,7 @@ struct OnlineSoftmax {
       if (used[g]) {
 #pragma unroll
         for (int i = g * EACH; i < (g + 1) * EACH; ++i) {
-          scores[i] = power_of_two(fma_acc(scores[i], factor[i / 2 % 2], -its_base[i / 2 % 2]));
+          scores[i] = power_of_two(fma_acc(scores[i], factor(i / 2 % 2), -its_base[i / 2 % 2]));
           sums[i / 2 % 2][i % 2] += scores[i];
         }
       } else {
@@ -128,9 +128,11 @@ struct OnlineSoftmax {
     for (int r = 0; r < 2; ++r) sum[r] = sums[r][0] + sums[r][1];
   }
 
+  // What scores of row r are multiplied by for exponents of two.
+  __device__ __forceinline__ A factor(int r) const { return far[r] ? far_exponent : exponent; }
   // Whether the base of row r has to follow a score.
   __device__ __forceinline__ bool is_high(A score, int r) const {
-    return fma_acc(score, factor[r], -base[r]) > A(LARGEST_EXPONENT);  // also from -inf
+    return fma_acc(score, factor(r), -base[r]) > A(LARGEST_EXPONENT);  // also from -inf
   }
 
   // Make the bases of rows follow the scores that are high.
@@ -141,8 +143,8 @@ struct OnlineSoftmax {
       all = higher(all, __shfl_xor_sync(~0u, all, 2));
       if (is_high(all, r)) {
         const A before = base[r];
-        factor[r] = is_far(all * exponent) ? far_exponent : exponent;
-        base[r] = all * factor[r];
+        far[r] = is_far(all * exponent);
+        base[r] = all * factor(r);
         shrink[r] = power_of_two(before - base[r]);
         sum[r] *= shrink[r];
       }
@@ -168,7 +170,7 @@ struct OnlineSoftmax {
 
   // The logit of a row's base; -inf where nothing was attended.
   __device__ __forceinline__ A logit(int r) const {
-    return base[r] / (factor[r] == exponent ? A(LOG2_E_F64) : A(1));
+    return base[r] / (factor(r) == exponent ? A(LOG2_E_F64) : A(1));
   }
 };
 
