@@ -77,7 +77,8 @@ def test_what_is_recorded_is_left_out(ran, capsys):
     [
         ("suite", {"tests": {**NOW, "exit": 1}}, ["pytest"]),
         ("suite", {"tests": {"content": NOW["content"] | {"tests": "0"}, "exit": 0}}, ["pytest"]),
-        ("sanitizer", {"sanitizer": EARLIER}, ["tools.sanitize"]),
+        ("sanitizer", {"sanitizer": {}}, ["tools.sanitize"]),
+        ("sanitizer", {"sanitizer": {**EARLIER, "failures": []}}, ["tools.sanitize", "--resume"]),
         ("sanitizer", {"sanitizer": {**NOW, "failures": []}}, ["tools.sanitize", "--resume"]),
         ("sanitizer", {"sanitizer": {**NOW, "failures": ["memcheck"]}}, ["tools.sanitize"]),
         ("race", {"race": {"main": EARLIER}}, ["benchmarks.race", "--only", SECTIONS[0]]),

@@ -310,11 +310,40 @@ def test_a_run_is_resumed_where_its_record_ends(record_of_a_run, monkeypatch, ca
     assert capsys.readouterr().out.endswith("sanitize: passed\n")
 
 
-def test_a_run_of_other_sources_is_not_resumed(record_of_a_run, monkeypatch):
-    record_of_a_run["sanitizer"] = {"barriers": {"bsr_softmax": {}}, "failures": [], "seconds": 9}
+def test_of_other_sources_a_run_keeps_the_kernels_that_did_not_change(record_of_a_run, monkeypatch):
+    by_hand = {"line 1": "racecheck"}
+    kernels = {"bsr_softmax": by_hand, "bsr_addmm_f32": by_hand, "no_longer_there": by_hand}
+    record_of_a_run["sanitizer"] = {
+        "barriers": kernels,
+        "sources": {
+            "bsr_softmax": sanitizer_report.source_hash("bsr_softmax"),
+            **dict.fromkeys(["bsr_addmm_f32", "no_longer_there"], "0"),
+        },
+        "not seen": {"bsr_addmm_f32 line 1": "", "bsr_softmax line 1": "0 of others"},
+        "same bits in both runs": False,
+        "failures": ["memcheck: 1 error", "bsr_addmm_f32 line 1: no warp passed it"],
+        "seconds": 9,
+    }
     monkeypatch.setattr(sanitizer_report, "is_of_these_sources", lambda section: False)
     assert sanitize.main([], resume=True) == 0
-    assert sorted(record_of_a_run["sanitizer"]["barriers"]) == ["bsr_addmm_f32", "bsr_softmax"]
+    last = record_of_a_run["sanitizer"]
+    assert sorted(last["barriers"]) == sorted(last["sources"]) == ["bsr_addmm_f32", "bsr_softmax"]
+    assert last["barriers"]["bsr_softmax"] == by_hand != last["barriers"]["bsr_addmm_f32"]
+    assert list(last["not seen"]) == ["bsr_softmax line 1"]
+    assert last["same bits in both runs"] and last["failures"] == []
+
+
+def test_a_failure_stays_while_its_kernel_does_not_change(record_of_a_run, monkeypatch):
+    failure = "bsr_softmax: no removal is detected, so clean runs prove nothing"
+    sources = {"bsr_softmax": sanitizer_report.source_hash("bsr_softmax")}
+    record_of_a_run["sanitizer"] = {
+        "barriers": {"bsr_softmax": {}},
+        "sources": sources,
+        "failures": [failure],
+    }
+    monkeypatch.setattr(sanitizer_report, "is_of_these_sources", lambda section: False)
+    assert sanitize.main([], resume=True) == 1
+    assert record_of_a_run["sanitizer"]["failures"] == [failure]
 
 
 def test_a_kernel_that_ran_too_rarely_under_delays_fails(record_of_a_run, monkeypatch):

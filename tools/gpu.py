@@ -58,7 +58,6 @@ from .record import (
     ROOT,
     content_hashes,
     environment,
-    is_of_these_sources,
     record,
     tree_hash,
 )
@@ -125,8 +124,8 @@ class Parts:
                 return ["pytest", *options, "--record", "tests"]
             case "sanitizer":
                 its = self.evidence.get("sanitizer")
-                # What was mended is looked at as a whole.
-                goes_on = its and is_of_these_sources(its) and not its["failures"]
+                # After a failure all is looked at again.
+                goes_on = its and not its["failures"]
                 resume = ["--resume"] if self.only_missing and goes_on else []
                 return ["tools.sanitize", *resume, *self.runner.limit("--seconds")]
             case "fuzz":

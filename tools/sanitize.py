@@ -21,7 +21,8 @@ If no removal in a kernel is detected, its clean runs prove nothing, and the out
 
 A run of all kernels is recorded in one section, the inspection as soon as it is known, then each
 kernel as soon as all its planted races are. It takes some ten minutes on one GPU: ``--seconds``
-begins no trial later, and ``--resume`` goes on where the record of these sources ends.
+begins no trial later, and ``--resume`` goes on where the record ends. Of other sources it keeps
+the kernels whose own source and headers are the same, and inspects all cases again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from typing import Any, TypeVar
 from .barriers import Barrier, find_barriers
 from .record import ROOT
 from .sanitizer_log import Race, merged, read, total
-from .sanitizer_report import Report
+from .sanitizer_report import Report, source_hash
 from .small_cases import cases
 from .trial_runner import (
     TOOLS,
@@ -299,7 +300,7 @@ class Harness:
         seen = self.seen[kernel]
         if set(seen.values()) == {"not seen"}:
             self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
-        self.report.add(barriers={kernel: seen}, **parts)
+        self.report.add(barriers={kernel: seen}, sources={kernel: source_hash(kernel)}, **parts)
 
     def _parallel(
         self, processes: int, outcome_of: Callable[[Trial], Outcome], trials: Sequence[Trial]

@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from sparsegpu.engines.cuda.runtime.source import expand, source_names
+
 from .record import is_of_these_sources, record, record_of_this_gpu
 
 #: Parts of the record that are mappings by kernel, or by kernel and barrier.
-_BY_KERNEL = ("whole under delays", "barriers", "without a barrier under delays", "not seen")
+_BY_KERNEL = (
+    "sources",
+    "whole under delays",
+    "barriers",
+    "without a barrier under delays",
+    "not seen",
+)
+
+
+@functools.cache
+def source_hash(kernel: str) -> str:
+    """Return a hash of a kernel's source and of the headers that it includes."""
+    return hashlib.sha256(expand(kernel).encode()).hexdigest()[:16]
+
+
+def _is_of_source(kernel: str, digest: str) -> bool:
+    return kernel in source_names() and source_hash(kernel) == digest
+
+
+def _kernel_of(text: str) -> str:
+    """Return the kernel with which a key or a failure begins; of others some other word."""
+    return re.split(r"\W", text, maxsplit=1)[0]
 
 
 @dataclass(slots=True)
@@ -25,12 +51,26 @@ class Report:
 
     @classmethod
     def resumed(cls) -> Report:
-        """Return the report of an earlier run with these sources, or an empty one."""
-        found = record_of_this_gpu().get("sanitizer")
-        if not found or not is_of_these_sources(found):
-            return cls(kept=True)
+        """Return what an earlier run found that holds for these sources.
+
+        All of it, if the library and the kernels are the same. Otherwise what it found about the
+        kernels whose own sources are: the inspection is of all.
+        """
+        found = record_of_this_gpu().get("sanitizer", {})
+        failures, seconds = found.get("failures", []), found.get("seconds", 0)
         content = {k: v for k, v in found.items() if k not in ("failures", "seconds")}
-        return cls(kept=True, content=content, failures=found["failures"], before=found["seconds"])
+        if found and not is_of_these_sources(found):
+            hashes = found.get("sources", {})
+            same = {kernel for kernel, its in hashes.items() if _is_of_source(kernel, its)}
+            failures = [failure for failure in failures if _kernel_of(failure) in same]
+            content = {
+                name: {
+                    key: its for key, its in found.get(name, {}).items() if _kernel_of(key) in same
+                }
+                for name in _BY_KERNEL
+            }
+            seconds = 0
+        return cls(kept=True, content=content, failures=failures, before=seconds)
 
     @property
     def seconds(self) -> float:
