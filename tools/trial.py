@@ -97,7 +97,7 @@ def changed(request: Request) -> Iterator[Launches]:
     root = source_root()
     loop = {name for name in source_names() if takes_several_tiles(name, root)}
     launches = Launches()
-    load_as_it_is = launch._load
+    compiled_as_it_is = launch._compiled
     prepare_as_it_is, on_as_it_is = launch.Launch.__init__, launch.Launch.on
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -111,9 +111,9 @@ def changed(request: Request) -> Iterator[Launches]:
             )
             write_build(request.kernel, root, folder, removed=removed, delays=request.delays)
 
-        def load(source: str, defines: dict[str, Any], archs: tuple[str, ...]) -> launch.Kernel:
+        def compiled(source: str, defines: dict[str, Any], archs: tuple[str, ...]) -> launch.Kernel:
             if source != request.kernel:
-                return load_as_it_is(source, defines, archs)
+                return compiled_as_it_is(source, defines, archs)
             arch = launch.choose_architecture(source, archs, compute_capability())
             module = cupy.cuda.Module()
             # changed builds must not go into the user's cache
@@ -136,7 +136,7 @@ def changed(request: Request) -> Iterator[Launches]:
 
         launch._kernels.clear()
         with (
-            mock.patch.object(launch, "_load", load),
+            mock.patch.object(launch, "_compiled", compiled),
             mock.patch.object(launch.Launch, "__init__", prepare),
             mock.patch.object(launch.Launch, "on", on),
             # recorded calls would launch the unchanged kernels
