@@ -265,8 +265,9 @@ def test_standard_output_that_is_closed_is_one_line(words):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
 @pytest.mark.parametrize("words", [("info",), ("info", "--json=-")])
-def test_standard_error_that_takes_nothing(words):
+def test_standard_error_that_takes_nothing(words, monkeypatch, tmp_path):
     """Closed, nobody wants it; full, the result is whole or not there, and the status says it."""
+    monkeypatch.setenv("SPARSEGPU_CACHE_DIR", str(tmp_path))  # others fill the user's meanwhile
     call = [sys.executable, "-m", "sparsegpu", *words]
     closed = subprocess.run(call, stdout=subprocess.PIPE, text=True, **closing(2))
     assert closed.returncode == 0 and sparsegpu.__version__ in closed.stdout

@@ -15,6 +15,7 @@ import pytest
 import driven_runs
 from tools.barriers import find_barriers
 from tools.record import ROOT
+from tools.sanitizer_report import REMOVALS
 
 KERNELS = ("bsr_addmm_f32", "bsr_softmax", "bsr_scatter")
 PLACES = {kernel: len(find_barriers(kernel, ROOT / "cuda_src")) for kernel in KERNELS}
@@ -118,7 +119,7 @@ def test_every_kernel_is_looked_at_on_both_gpus(start, recorded, tmp_path):
 
 def test_a_run_that_is_ended_keeps_the_kernels_that_it_knows(start, recorded, tmp_path):
     run = start("inf", HANG="bsr_softmax")  # without one of its barriers
-    while not recorded().get("barriers"):
+    while not (recorded().get("barriers") and recorded()[REMOVALS]):
         time.sleep(0.05)
         assert run.poll() is None
     run.send_signal(signal.SIGTERM)
@@ -128,6 +129,8 @@ def test_a_run_that_is_ended_keeps_the_kernels_that_it_knows(start, recorded, tm
     before = recorded()
     assert before["same bits in both runs"] and before["failures"] == []
     assert barriers_of(before) == {"bsr_scatter": PLACES["bsr_scatter"]}
+    assert before["not yet looked at"] == ["bsr_addmm_f32", "bsr_softmax"]
+    assert set(before[REMOVALS]["bsr_addmm_f32"].values()) == {"results"}  # delays come next
     (tmp_path / "trials").unlink()
 
     run = start("inf", "--resume")
@@ -138,6 +141,8 @@ def test_a_run_that_is_ended_keeps_the_kernels_that_it_knows(start, recorded, tm
     assert section["barriers"]["bsr_scatter"] == before["barriers"]["bsr_scatter"]
     trials = [line.split() for line in (tmp_path / "trials").read_text().splitlines()]
     assert {kernel for _, kernel, *_ in trials} == {"None", "bsr_addmm_f32", "bsr_softmax"}
+    again = {kernel for _, kernel, _, delays in trials if kernel != "None" and delays == "False"}
+    assert again == {"bsr_softmax"} and section[REMOVALS] == {}  # under racecheck
 
 
 def test_no_trial_begins_after_the_limit(start, recorded):

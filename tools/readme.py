@@ -307,15 +307,14 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
         f"compute-sanitizer over every kernel: memcheck {memcheck_figures(sanitizer['memcheck'])}",
         f"races in our kernels: {len(sanitizer['racecheck']['races in our kernels'])}",
     ]
-    if "barriers" in sanitizer:
-        by = Counter(by for found in sanitizer["barriers"].values() for by in found.values())
+    if known := sanitizer.get("barriers", {}):
+        by = Counter(by for found in known.values() for by in found.values())
         kinds = ", ".join(f"{kind} {by[kind]}" for kind in ("racecheck", "results", "delays"))
         seen = by.total() - by["not seen"]
         parts.append(f"planted races (a barrier removed) seen: {seen} of {by.total()} ({kinds})")
-    if "whole under delays" in sanitizer:
-        count = len(sanitizer["whole under delays"])
-        parts.append(f"unmodified kernels run under random delays: {count}")
-    if left := sanitizer.get("not yet looked at"):
+    if delayed := sanitizer.get("whole under delays", {}):
+        parts.append(f"unmodified kernels run under random delays: {len(delayed)}")
+    if left := sanitizer.get("not yet looked at", delayed.keys() - known.keys()):
         parts.append(f"kernels left to another run: {len(left)}")
     if sanitizer.get("failures"):
         parts.append(f"findings that fail the run: {len(sanitizer['failures'])} (in the file)")

@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 from .barriers import Barrier, find_barriers
 from .record import ROOT
 from .sanitizer_log import Race, merged, read, total
-from .sanitizer_report import Report, source_hash
+from .sanitizer_report import REMOVALS, Report, source_hash
 from .small_cases import cases
 from .trial_runner import (
     TOOLS,
@@ -84,11 +84,12 @@ def main(kernels: list[str], seconds: float = math.inf, resume: bool = False) ->
         if not kernels and not report.inspected:
             harness.inspect()
         harness.seconds = seconds
+        report.add(**{"not yet looked at": harness.left()})
         for share in harness.shares():
             if report.seconds >= seconds:
                 break
             harness.delay_undetected(harness.plant(harness.delay(share)))
-    left = [kernel for share in harness.shares() for kernel in share]
+    left = harness.left()
     report.add(**{"not yet looked at": left})
     for reason in report.failures:
         print(f"sanitize: FAILED: {reason}")
@@ -197,15 +198,18 @@ class Harness:
             self._fail(f"not the same bits: {', '.join(other)}")
         self.report.add(**{"same bits in both runs": not other})
 
-    def shares(self) -> list[list[str]]:
+    def left(self) -> list[str]:
         """Return the kernels that the report does not know yet, those with most barriers first.
 
         Without one of its barriers a kernel may wait until the limit: what follows runs meanwhile.
         """
         known = self.report.content.get("barriers", {})
         kernels = [kernel for kernel in self.barriers if kernel not in known]
-        kernels.sort(key=lambda kernel: -len(self.barriers[kernel]))
-        size = _SHARE * self.runner.gpus.count
+        return sorted(kernels, key=lambda kernel: -len(self.barriers[kernel]))
+
+    def shares(self) -> list[list[str]]:
+        """Return the kernels that are left, in groups that are looked at together."""
+        kernels, size = self.left(), _SHARE * self.runner.gpus.count
         return [kernels[i : i + size] for i in range(0, len(kernels), size)]
 
     def delay(self, share: list[str]) -> list[str]:
@@ -238,9 +242,16 @@ class Harness:
         return done
 
     def plant(self, share: list[str]) -> list[str]:
-        """Remove each barrier under racecheck; return the kernels where it missed a removal."""
-        plants: list[Plant] = [(kernel, None) for kernel in share]
-        plants += [(kernel, i) for kernel in share for i in range(len(self.barriers[kernel]))]
+        """Remove each barrier under racecheck; return the kernels where it missed a removal.
+
+        Of kernels whose removals an earlier run made, it is known.
+        """
+        known = self.report.content.get(REMOVALS, {})
+        missed = [kernel for kernel in share if kernel in known]
+        self.seen |= {kernel: dict(known[kernel]) for kernel in missed}
+        new = [kernel for kernel in share if kernel not in known]
+        plants: list[Plant] = [(kernel, None) for kernel in new]
+        plants += [(kernel, i) for kernel in new for i in range(len(self.barriers[kernel]))]
 
         def outcome_of(plant: Plant) -> Outcome:
             kernel, i = plant
@@ -250,7 +261,6 @@ class Harness:
                 names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
             )
 
-        missed = []
         for kernel, outcomes in self._by_kernel(_PROCESSES, outcome_of, plants):
             whole = outcomes.pop(None)
             if not ran(whole, read(whole.log)) or differs(whole):
@@ -259,6 +269,8 @@ class Harness:
             self.seen[kernel] = {
                 labels[i]: detected_by(outcomes[i], whole) for i in range(len(labels))
             }
+            removals = {kernel: dict(self.seen[kernel])}
+            self.report.add(sources={kernel: source_hash(kernel)}, **{REMOVALS: removals})
             if set(self.seen[kernel].values()) == {"racecheck"}:
                 self._finish(kernel)
             else:
@@ -300,7 +312,9 @@ class Harness:
         seen = self.seen[kernel]
         if set(seen.values()) == {"not seen"}:
             self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
-        self.report.add(barriers={kernel: seen}, sources={kernel: source_hash(kernel)}, **parts)
+        self.report.content.get(REMOVALS, {}).pop(kernel, None)
+        parts["barriers"], left = {kernel: seen}, [name for name in self.left() if name != kernel]
+        self.report.add(**parts, **{"not yet looked at": left})
 
     def _parallel(
         self, processes: int, outcome_of: Callable[[Trial], Outcome], trials: Sequence[Trial]

@@ -14,10 +14,13 @@ from sparsegpu.engines.cuda.runtime.source import expand, source_names
 
 from .record import is_of_these_sources, record, record_of_this_gpu
 
+#: The part of kernels for which delays are still to tell whether they see what racecheck did not.
+REMOVALS = "removals under racecheck"
 #: Parts of the record that are mappings by kernel, or by kernel and barrier.
 _BY_KERNEL = (
     "sources",
     "whole under delays",
+    REMOVALS,
     "barriers",
     "without a barrier under delays",
     "not seen",
