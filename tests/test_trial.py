@@ -38,10 +38,11 @@ def test_a_trial_launches_the_changed_kernel(monkeypatch, kernel):
         monkeypatch.setattr(module, "compile_kernel", compile_kernel)
     for module in (launch, device):
         monkeypatch.setattr(module, "compute_capability", lambda: (9, 0))
+    monkeypatch.setattr(launch, "choose_architecture", lambda source, archs, cc: "90")  # no NVRTC
     with trial.changed(Request([], "", kernel=kernel, delays=True)) as launches:
         ours, other = launch.kernel("bsr_softmax", T="f32"), launch.kernel("bsr_scatter")
-        assert ours.prepared(0)[::2] == ("bsr_softmax", {"T": "f32"})
-        assert other.prepared(0)[::2] == ("bsr_scatter", {}) and built["bsr_scatter"] is None
+        assert ours.prepared(0) == ("bsr_softmax", "90", {"T": "f32"})
+        assert other.prepared(0) == ("bsr_scatter", "90", {}) and built["bsr_scatter"] is None
         assert len(launches.modules) == (kernel is not None)
         assert launch.kernel("bsr_softmax", T="f32") is ours
     if kernel is None:
