@@ -314,6 +314,7 @@ def sanitizer_figures(sanitizer: dict[str, Any]) -> str:
         parts.append(f"planted races (a barrier removed) seen: {seen} of {by.total()} ({kinds})")
     if delayed := sanitizer.get("whole under delays", {}):
         parts.append(f"unmodified kernels run under random delays: {len(delayed)}")
+    # earlier runs that were ended early have no list
     if left := sanitizer.get("not yet looked at", delayed.keys() - known.keys()):
         parts.append(f"kernels left to another run: {len(left)}")
     if sanitizer.get("failures"):
