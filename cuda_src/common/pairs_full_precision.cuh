@@ -10,8 +10,7 @@
 
 #include "common/block_pairs.cuh"
 #include "common/ceil_div.cuh"
-#include "common/cp_async_pipeline.cuh"
-#include "common/tile_copies.cuh"
+#include "common/full_precision_stage.cuh"
 #include "common/types.cuh"
 
 namespace sparsegpu {
@@ -25,22 +24,12 @@ struct PairsFullPrecision {
   typedef typename Config::Out Out;
   typedef typename Config::Pair Pair;
   typedef typename Config::Outputs Outputs;
+  typedef FullPrecisionStage<Config, Config::left_order> Stage;
+  typedef typename Stage::Left Left;
+  typedef typename Stage::template RightCopies<Config::right_order> RightCopies;
   static constexpr int bm = Config::bm, bk = Config::bk, bn = Config::bn;
   static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, tile_k = Config::tile_k;
-  static constexpr int stage_count = Config::stages, THREADS = 32 * Config::warps;
-
-  static constexpr bool BY_TERM = Outputs::LEFT_BY_TERM;  // left[k][m], not left[m][k]
-  typedef TileCopies<Element, THREADS, Config::left_order, BY_TERM ? tile_k : tile_m,
-                     BY_TERM ? tile_m : tile_k, Outputs::LEFT_PITCH>
-      LeftCopies;
-  typedef LeftPlaces<LeftCopies, BY_TERM> Left;
-  typedef TileCopies<Element, THREADS, Config::right_order, tile_k, tile_n, Outputs::RIGHT_PITCH>
-      RightCopies;
-  static constexpr int LEFT_BYTES = (BY_TERM ? tile_k : tile_m) * Outputs::LEFT_PITCH;
-  static constexpr int STAGE_BYTES = LEFT_BYTES + tile_k * Outputs::RIGHT_PITCH;
-  static constexpr int PART_ROWS = Outputs::PART_ROWS, WARP_N = Outputs::WARP_N;
-  static constexpr int STAGING_PITCH = WARP_N + 16 / int(sizeof(Element));
-  static constexpr int STAGING = PART_ROWS * STAGING_PITCH;  // elements of a warp
+  static constexpr int THREADS = Stage::THREADS;
   static constexpr bool WHOLE_ROWS = bm % tile_m == 0, WHOLE_COLUMNS = bn % tile_n == 0;
   static constexpr bool WHOLE_TERMS = bk % tile_k == 0;
 
@@ -69,7 +58,7 @@ struct PairsFullPrecision {
       if (slices > 0) next_left = pair[0], next_right = pair[1];
 
       Outputs outputs;
-      CpAsyncPipeline<stage_count, STAGE_BYTES> pipeline;
+      typename Stage::Pipeline pipeline;
       auto load = [&](long long to_load) {
         if (to_load > 0) {
           if (k == 0) {
@@ -77,15 +66,10 @@ struct PairsFullPrecision {
             right = right_first + (long long)next_right * (bk * bn);
           }
           const int here = bk - k;
-          LeftCopies::run(
-              stages + pipeline.stage,
-              [&](int r, int c) { return left + Left::m_of(r, c) * bk + Left::k_of(r, c); },
-              [&](int r, int c) { return WHOLE_ROWS || Left::m_of(r, c) < rows_here; },
-              [&](int r, int c) {
-                return WHOLE_TERMS || Left::first_k() + Left::k_of(r, c) < here;
-              });
+          Stage::template copy_left<WHOLE_ROWS, WHOLE_TERMS>(stages + pipeline.stage, left, bk, 1,
+                                                             rows_here, here);
           RightCopies::run(
-              stages + pipeline.stage + LEFT_BYTES,
+              stages + pipeline.stage + Stage::LEFT_BYTES,
               [&](int r, int c) { return right + r * bn + c; },
               [&](int, int c) { return WHOLE_COLUMNS || c < columns_here; },
               [&](int r, int) { return WHOLE_TERMS || RightCopies::row() + r < here; });
@@ -100,37 +84,21 @@ struct PairsFullPrecision {
         }
         pipeline.advance();
       };
-      int multiplied = 0;  // terms of the pair
-#pragma unroll 1
-      for (int step = 0; step < stage_count - 1; ++step) load(slices - step);
-#pragma unroll 1
-      for (long long to_multiply = slices; to_multiply > 0; --to_multiply) {
-        pipeline.wait();
-        const unsigned char* slice = stages + pipeline.next;
-        outputs.multiply(slice, slice + LEFT_BYTES, WHOLE_TERMS ? tile_k : bk - multiplied,
-                         [&] { load(to_multiply - (stage_count - 1)); });
-        multiplied = multiplied + tile_k < bk ? multiplied + tile_k : 0;
-      }
-      pipeline.drain();
+      Stage::template multiply<bk>(outputs, stages, pipeline, slices, load);
 
-      // The outputs pass through shared memory, so that neighbouring lanes write neighbouring ones.
-      Element* staged = reinterpret_cast<Element*>(stages) + threadIdx.x / 32 * STAGING;
+      constexpr int PART_ROWS = Outputs::PART_ROWS, WARP_N = Outputs::WARP_N;
       Out* block = out + g * (bm * bn) + first_row * bn + first_col;
       const int columns = min(bn - first_col - outputs.col, WARP_N);
-#pragma unroll
-      for (int part = 0; part < Outputs::PARTS; ++part) {
-        outputs.stage(part, staged, STAGING_PITCH);
-        __syncwarp();
-        const int top = outputs.row + part * PART_ROWS;
+      Stage::store(outputs, stages, [&](const Element* staged, int top) {
         const int rows = min(bm - first_row - top, PART_ROWS);
 #pragma unroll 1
         for (int e = threadIdx.x % 32; e < PART_ROWS * WARP_N; e += 32) {
           const int m = e / WARP_N, n = e % WARP_N;
           if (m < rows && n < columns)
-            block[(top + m) * bn + outputs.col + n] = round_to<Out>(staged[m * STAGING_PITCH + n]);
+            block[(top + m) * bn + outputs.col + n] =
+                round_to<Out>(staged[m * Stage::STAGING_PITCH + n]);
         }
-        __syncwarp();
-      }
+      });
       __syncthreads();  // before the next tile's slices arrive
     }
   }

@@ -12,9 +12,8 @@
 // Deterministic: nothing is added across thread blocks.
 #pragma once
 
-#include "common/cp_async_pipeline.cuh"
+#include "common/full_precision_stage.cuh"
 #include "common/sampled_tile.cuh"
-#include "common/tile_copies.cuh"
 #include "ptx/opaque.cuh"
 
 namespace sparsegpu {
@@ -28,24 +27,14 @@ struct SampledFullPrecision {
   typedef typename Config::Index Index;
   typedef typename Config::Op Op;
   typedef typename Config::Outputs Outputs;
+  typedef FullPrecisionStage<Config, Config::mat1_order> Stage;
+  typedef typename Stage::Left Left;
+  typedef typename Stage::template RightCopies<Config::mat2_order> RightCopies;
   static constexpr int bm = Config::bm, bn = Config::bn, stage_count = Config::stages;
   static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, tile_k = Config::tile_k;
-  static constexpr int THREADS = 32 * Config::warps;
-
-  static constexpr bool BY_TERM = Outputs::LEFT_BY_TERM;  // left[k][m], not left[m][k]
+  static constexpr int THREADS = Stage::THREADS;
   typedef SampledTile<tile_m, tile_n, bn> Tile;
-  typedef TileCopies<Element, THREADS, Config::mat1_order, BY_TERM ? tile_k : tile_m,
-                     BY_TERM ? tile_m : tile_k, Outputs::LEFT_PITCH>
-      LeftCopies;
-  typedef LeftPlaces<LeftCopies, BY_TERM> Left;
-  typedef TileCopies<Element, THREADS, Config::mat2_order, tile_k, tile_n, Outputs::RIGHT_PITCH>
-      RightCopies;
-  static constexpr int LEFT_BYTES = (BY_TERM ? tile_k : tile_m) * Outputs::LEFT_PITCH;
-  static constexpr int STAGE_BYTES = LEFT_BYTES + tile_k * Outputs::RIGHT_PITCH;
-  static constexpr int PART_ROWS = Outputs::PART_ROWS, WARP_N = Outputs::WARP_N;
-  static constexpr int STAGING_PITCH = WARP_N + 16 / int(sizeof(Element));
-  static constexpr int STAGING = PART_ROWS * STAGING_PITCH;  // elements of a warp
-  static_assert(Config::warps * STAGING * int(sizeof(Element)) <= stage_count * STAGE_BYTES,
+  static_assert(Config::warps * Stage::STAGING * int(sizeof(Element)) <= stage_count * Stage::BYTES,
                 "the staged outputs fit where the stages were");
 
   static __device__ __forceinline__ void run(unsigned char* stages, const View& out,
@@ -79,23 +68,20 @@ struct SampledFullPrecision {
     const int columns_here = tile.columns - RightCopies::column();
 
     Outputs outputs;
-    CpAsyncPipeline<stage_count, STAGE_BYTES> pipeline;
+    typename Stage::Pipeline pipeline;
     auto load = [&](long long to_load) {
       if (to_load > 0) {
         const int here = int(min(to_load, (long long)tile_k));
         const long long down = opaque(mat1.row), along = opaque(mat1.col);
-        LeftCopies::run(
-            stages + pipeline.stage,
-            [&](int r, int c) { return left + Left::k_of(r, c) * along + Left::m_of(r, c) * down; },
-            [&](int r, int c) { return bm % tile_m == 0 || Left::m_of(r, c) < rows_here; },
-            [&](int r, int c) { return Left::first_k() + Left::k_of(r, c) < here; });
+        Stage::template copy_left<bm % tile_m == 0, false>(stages + pipeline.stage, left, down,
+                                                           along, rows_here, here);
         // All of them first: the compiler puts three more loads between a load and a copy.
         const Element* column[RightCopies::COLUMNS];
 #pragma unroll
         for (int i = 0; i < RightCopies::COLUMNS; ++i)
           column[i] = column_at[RightCopies::column() + i * RightCopies::COLUMN_STEP] + right;
         RightCopies::run(
-            stages + pipeline.stage + LEFT_BYTES,
+            stages + pipeline.stage + Stage::LEFT_BYTES,
             [&](int k, int n) { return column[n / RightCopies::COLUMN_STEP] + k * mat2.row; },
             [&](int, int n) { return n < columns_here; },
             [&](int k, int) { return RightCopies::row() + k < here; });
@@ -110,21 +96,16 @@ struct SampledFullPrecision {
     for (long long to_multiply = terms; to_multiply > 0; to_multiply -= tile_k) {
       pipeline.wait();
       const unsigned char* slice = stages + pipeline.next;
-      outputs.multiply(slice, slice + LEFT_BYTES, tile_k,
+      outputs.multiply(slice, slice + Stage::LEFT_BYTES, tile_k,
                        [&] { load(to_multiply - (stage_count - 1) * tile_k); });
     }
     pipeline.drain();
 
     const SampledOutputs<Element, Op, Tile> results(tile, out, batch, problem, epilogue);
-    Element* staged = reinterpret_cast<Element*>(stages) + threadIdx.x / 32 * STAGING;
-#pragma unroll
-    for (int part = 0; part < Outputs::PARTS; ++part) {
-      outputs.stage(part, staged, STAGING_PITCH);
-      __syncwarp();
-      results.template store<WARP_N, PART_ROWS>(staged, STAGING_PITCH,
-                                                outputs.row + part * PART_ROWS, outputs.col);
-      __syncwarp();
-    }
+    Stage::store(outputs, stages, [&](const Element* staged, int row) {
+      results.template store<Outputs::WARP_N, Outputs::PART_ROWS>(staged, Stage::STAGING_PITCH, row,
+                                                                  outputs.col);
+    });
   }
 };
 

@@ -12,10 +12,9 @@
 // strided formats say: it is then copied by element.
 #pragma once
 
-#include "common/cp_async_pipeline.cuh"
+#include "common/full_precision_stage.cuh"
 #include "common/pair_sum.cuh"
 #include "common/scatter_store.cuh"
-#include "common/tile_copies.cuh"
 #include "ptx/opaque.cuh"
 
 namespace sparsegpu {
@@ -29,32 +28,19 @@ struct ScatterFullPrecision {
   typedef typename Config::Index Index;
   typedef typename Config::Op Op;
   typedef typename Config::Outputs Outputs;
+  typedef FullPrecisionStage<Config, Config::left_order> Stage;
+  typedef typename Stage::Left Left;
   static constexpr ListFormat format = Config::format;
-  static constexpr int ks = Config::ks, tile_k = Config::tile_k, stage_count = Config::stages;
-  static constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n;
-  static constexpr int THREADS = 32 * Config::warps, VECTOR = 16 / sizeof(Element);
-  typedef ScatterPart<format, tile_m, tile_n, Config::group_size> Part;
-
-  static constexpr bool BY_TERM = Outputs::LEFT_BY_TERM;  // left[k][m], not left[m][k]
-  typedef TileCopies<Element, THREADS, Config::left_order, BY_TERM ? tile_k : tile_m,
-                     BY_TERM ? tile_m : tile_k, Outputs::LEFT_PITCH>
-      LeftCopies;
-  typedef LeftPlaces<LeftCopies, BY_TERM> Left;
-  template <CopyOrder ORDER>
-  using RightCopies = TileCopies<Element, THREADS, ORDER, tile_k, tile_n, Outputs::RIGHT_PITCH>;
-  static constexpr int LEFT_BYTES = (BY_TERM ? tile_k : tile_m) * Outputs::LEFT_PITCH;
-  static constexpr int STAGE_BYTES = LEFT_BYTES + tile_k * Outputs::RIGHT_PITCH;
-  static constexpr int PART_ROWS = Outputs::PART_ROWS, WARP_N = Outputs::WARP_N;
-  static constexpr int STAGING_PITCH = WARP_N + VECTOR;
-  static constexpr int STAGING = PART_ROWS * STAGING_PITCH;  // elements of a warp
-  static constexpr int SLICES = ceil_div(ks, tile_k);        // of a block
+  static constexpr int ks = Config::ks, tile_k = Config::tile_k, THREADS = Stage::THREADS;
+  static constexpr int SLICES = ceil_div(ks, tile_k);  // of a block
   static constexpr bool WHOLE_TERMS = ks % tile_k == 0;
+  typedef ScatterPart<format, Config::tile_m, Config::tile_n, Config::group_size> Part;
 
   // Copy the rows of others that the terms of a slice meet, of which `terms` exist.
   template <CopyOrder ORDER>
   static __device__ __forceinline__ void copy_right(unsigned char* to, const Element* right,
                                                     const View& others, int columns, int terms) {
-    typedef RightCopies<ORDER> Copies;
+    typedef typename Stage::template RightCopies<ORDER> Copies;
     const long long down = opaque(others.row), along = opaque(others.col);
     right += Copies::row() * down + Copies::column() * along;
     Copies::run(
@@ -94,27 +80,20 @@ struct ScatterFullPrecision {
       if (slices > 0) look_up();
 
       Outputs outputs;
-      CpAsyncPipeline<stage_count, STAGE_BYTES> pipeline;
+      typename Stage::Pipeline pipeline;
       auto load = [&](long long to_load) {
         if (to_load > 0) {
           if (k == 0) {
             left = left_first + next_block;
             right = right_first + next_other;
-            aligned = format == ListFormat::pairs || next_other % VECTOR == 0;
+            aligned = format == ListFormat::pairs || next_other % Stage::VECTOR == 0;
           }
           const int here = ks - k;
           // Products of strides are formed again for every slice: registers hold sums.
           const long long down = opaque(blocks.row), along = opaque(blocks.col);
-          LeftCopies::run(
-              stages + pipeline.stage,
-              [&](int r, int c) {
-                return left + Left::m_of(r, c) * down + Left::k_of(r, c) * along;
-              },
-              [&](int r, int c) { return Left::m_of(r, c) < rows_here; },
-              [&](int r, int c) {
-                return WHOLE_TERMS || Left::first_k() + Left::k_of(r, c) < here;
-              });
-          unsigned char* const to = stages + pipeline.stage + LEFT_BYTES;
+          Stage::template copy_left<false, WHOLE_TERMS>(stages + pipeline.stage, left, down, along,
+                                                        rows_here, here);
+          unsigned char* const to = stages + pipeline.stage + Stage::LEFT_BYTES;
           if (Config::right_order == CopyOrder::vectors && !aligned)
             copy_right<CopyOrder::rows>(to, right, others, part.columns, here);
           else
@@ -130,31 +109,15 @@ struct ScatterFullPrecision {
         }
         pipeline.advance();
       };
-      int multiplied = 0;  // terms of the pair
-#pragma unroll 1
-      for (int step = 0; step < stage_count - 1; ++step) load(slices - step);
-#pragma unroll 1
-      for (long long to_multiply = slices; to_multiply > 0; --to_multiply) {
-        pipeline.wait();
-        const unsigned char* slice = stages + pipeline.next;
-        outputs.multiply(slice, slice + LEFT_BYTES, WHOLE_TERMS ? tile_k : ks - multiplied,
-                         [&] { load(to_multiply - (stage_count - 1)); });
-        multiplied = multiplied + tile_k < ks ? multiplied + tile_k : 0;
-      }
-      pipeline.drain();
+      Stage::template multiply<ks>(outputs, stages, pipeline, slices, load);
 
       const OutputMatrix<Op> matrix(accumulators, batch, epilogue, part.batch);
       const TileAccumulators<OutputMatrix<Op>> sums(
           matrix, tile.row + part.first_row, tile.col + part.first_col, part.rows, part.columns);
-      Element* staged = reinterpret_cast<Element*>(stages) + threadIdx.x / 32 * STAGING;
-#pragma unroll
-      for (int i = 0; i < Outputs::PARTS; ++i) {
-        outputs.stage(i, staged, STAGING_PITCH);
-        __syncwarp();
-        sums.template add<WARP_N, STAGING_PITCH, PART_ROWS>(staged, outputs.row + i * PART_ROWS,
-                                                            outputs.col);
-        __syncwarp();
-      }
+      Stage::store(outputs, stages, [&](const Element* staged, int row) {
+        sums.template add<Outputs::WARP_N, Stage::STAGING_PITCH, Outputs::PART_ROWS>(staged, row,
+                                                                                     outputs.col);
+      });
       __syncthreads();  // before the next part's slices arrive
     }
   }
