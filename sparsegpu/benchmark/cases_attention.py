@@ -14,7 +14,7 @@ from ..engines.cuda.paths._attention import AttentionFacts
 from ..engines.cuda.paths._fields import Fields
 from .bars import Bar
 from .case import Case
-from .peer import CUDNN, FLASH, FLEX, FLEX_MASK, GATHERED
+from .peer import CUDNN, FLASH, FLEX, FLEX_MASK, GATHERED, TRITON
 
 #: A path and fields of its configuration.
 Variant = tuple[str, dict[str, int]]
@@ -128,7 +128,7 @@ def forward() -> Iterable[Case]:
         (128, 128): (0.165, 0.140),
         (64, 128): (0.175, 0.150),
     }.items():
-        case = _squares(block, features, peers=(FLEX,), **_ms(*limits))
+        case = _squares(block, features, peers=(FLEX, TRITON), **_ms(*limits))
         plain = _PLAIN if (block, features) == (64, 64) else ()
         yield from _variants(case, (*_MMA, *_WGMMA, *plain))
         of_case = Bar("case time", 1.6, case.name)

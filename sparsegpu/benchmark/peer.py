@@ -25,9 +25,11 @@ CUSPARSELT, STAND_IN = "cuSPARSELt, searched", "cuSPARSELt through torch, search
 TORCH_24 = "torch 2:4"
 #: The peer of sparse times sparse: cupyx's product of CSR matrices.
 SPGEMM = "cuSPARSE SpGEMM"
-#: The peers of attention: torch's FlexAttention, compiled, its tiles searched; its dense attention,
-#: where the mask is causal or full, or the keys are gathered before; and its compiled block masks.
-FLEX, CUDNN, FLASH = "FlexAttention, searched", "cuDNN dense", "FlashAttention dense"
+#: The peers of attention: torch's FlexAttention, compiled, its tiles searched; its Triton kernels
+#: of BSR masks, one after the other; its dense attention, where the mask is causal or full, or the
+#: keys are gathered before; and its compiled block masks.
+FLEX, TRITON = "FlexAttention, searched", "torch Triton, BSR mask"
+CUDNN, FLASH = "cuDNN dense", "FlashAttention dense"
 GATHERED, FLEX_MASK = "torch, contiguous keys", "create_block_mask, compiled"
 #: The peers of solvers and of what is done with arrays, on CSR matrices: cupyx's on the same GPU,
 #: SciPy's on the host.
@@ -38,7 +40,7 @@ PEERS = (
     *(DENSE, TORCH, TORCH_SOFTMAX, TORCH_SCATTER, CSR, BSR, CUSPARSELT, STAND_IN),
     *(TORCH_PAIRS, TORCH_BMM, TORCH_LISTS, SDDMM_CSR, SDDMM_BSR),
     *(TORCH_24, SPGEMM),
-    *(FLEX, CUDNN, FLASH, GATHERED, FLEX_MASK),
+    *(FLEX, TRITON, CUDNN, FLASH, GATHERED, FLEX_MASK),
     *(CUPYX, SCIPY),
     *(RAW, COPY),
 )

@@ -1,4 +1,4 @@
-"""torch's attention: FlexAttention over the same block mask, and dense attention where it fits.
+"""torch's attention over the same block mask, and dense attention where it fits.
 
 FlexAttention's tiles are searched: its defaults are up to twice slower than the best. Every
 candidate is compiled, so the search has a longer budget than those of other peers, begins with
@@ -8,6 +8,7 @@ what was best for the last case of its kind, and ends when the time is spent.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +18,16 @@ import numpy as np
 from ..tuning.timing import device_ms
 from .attention import AttentionWorkload, Backward
 from .block_masks import MaskWorkload
-from .peer import CUDNN, FLASH, FLEX, FLEX_MASK, GATHERED, NotAvailableError, Prepared
+from .peer import (
+    CUDNN,
+    FLASH,
+    FLEX,
+    FLEX_MASK,
+    GATHERED,
+    TRITON,
+    NotAvailableError,
+    Prepared,
+)
 
 #: Compiling is most of a search: its budget is so many times that of other peers.
 _COMPILING = 8
@@ -178,6 +188,31 @@ def _causal(batch: Any, head: Any, query: Any, key: Any) -> Any:
     return query >= key
 
 
+def _triton(workload: AttentionWorkload, _: float) -> Prepared:
+    """Three of torch's Triton kernels: scores at the mask's blocks, their softmax, the product."""
+    import cupy
+    import torch
+    import triton
+    from torch.sparse._triton_ops import _scaled_dot_product_attention
+
+    query, key, value = (operand[0] for operand in _tensors(workload))
+    heads, (length, keys, _width) = query.shape[0], workload.case.shape
+    starts, columns = (
+        torch.from_numpy(indices).cuda().repeat(heads, 1)
+        for indices in (workload._starts, workload._columns)
+    )
+    blocks = query.new_zeros(*columns.shape, *workload.case.block)
+    with warnings.catch_warnings():  # "in beta state", "invariant checks are disabled"
+        warnings.simplefilter("ignore", UserWarning)
+        mask = torch.sparse_bsr_tensor(starts, columns, blocks, size=(heads, length, keys))
+    call = partial(_scaled_dot_product_attention, query, key, value, mask)
+    try:
+        result = call()
+    except (ValueError, triton.TritonError) as error:  # a block size, out of shared memory
+        raise NotAvailableError(str(error).splitlines()[0][:80]) from error
+    return Prepared(call, cupy.from_dlpack(result), keep=mask)
+
+
 def _dense(workload: AttentionWorkload, _: float, *, backend: str) -> Prepared:
     """Dense attention, causal or of all keys, by one of torch's backends."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -225,6 +260,7 @@ def _block_mask(workload: MaskWorkload, _: float) -> Prepared:
 
 _PEERS: dict[str, Callable[[Any, float], Prepared]] = {
     FLEX: _flex,
+    TRITON: _triton,
     CUDNN: partial(_dense, backend="CUDNN_ATTENTION"),
     FLASH: partial(_dense, backend="FLASH_ATTENTION"),
     GATHERED: _gathered,
