@@ -103,12 +103,14 @@ def generated() -> dict[Path, dict[str, str]]:
 
 
 def of_all_gpus(figures: Callable[[dict[str, Any], str], list[str]]) -> str:
-    """Return the paragraphs of all recorded GPUs as Markdown."""
-    parts = [
-        part
-        for path in sorted(RESULTS.glob("*.json"))
-        for part in figures(json.loads(path.read_text()), path.name)
-    ]
+    """Return the paragraphs of all recorded GPUs as Markdown, first where these sources ran."""
+
+    def ran_elsewhere(name: str) -> bool:
+        return "tests" not in recorded[name] or not is_of_these_sources(recorded[name]["tests"])
+
+    recorded = {path.name: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    order = sorted(recorded, key=ran_elsewhere)
+    parts = [part for name in order for part in figures(recorded[name], name)]
     return "\n\n".join(parts) or "No GPU run is recorded yet."
 
 
