@@ -27,7 +27,7 @@ from sparsegpu.engines.cusparselt.availability import version, why_not
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-_NOT_TRACKED = {"__pycache__", ".DS_Store"}
+_NOT_TRACKED = {"__pycache__", ".DS_Store", ".hypothesis", ".pytest_cache"}
 _LIBRARY = ("sparsegpu", "cuda_src")
 _FOLDERS = (*_LIBRARY, "tests", "benchmarks")
 
