@@ -21,6 +21,7 @@ from sparsegpu.benchmark.cases import SECTIONS, about
 from sparsegpu.benchmark.report import summary, table_rows
 from sparsegpu.engines.cuda.support import paths_page, support_table
 
+from .gpu_parts import is_current
 from .parity import parity_tables
 from .record import RESULTS, ROOT, is_of_these_sources
 from .shortfalls import shortfalls
@@ -103,13 +104,9 @@ def generated() -> dict[Path, dict[str, str]]:
 
 
 def of_all_gpus(figures: Callable[[dict[str, Any], str], list[str]]) -> str:
-    """Return the paragraphs of all recorded GPUs as Markdown, first where these sources ran."""
-
-    def ran_elsewhere(name: str) -> bool:
-        return "tests" not in recorded[name] or not is_of_these_sources(recorded[name]["tests"])
-
+    """Return the paragraphs of all recorded GPUs as Markdown, first where the suite is current."""
     recorded = {path.name: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    order = sorted(recorded, key=ran_elsewhere)
+    order = sorted(recorded, key=lambda name: not is_current("suite", "suite", recorded[name]))
     parts = [part for name in order for part in figures(recorded[name], name)]
     return "\n\n".join(parts) or "No GPU run is recorded yet."
 
