@@ -24,6 +24,20 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spills(double* x) {
   for (int i = 0; i < 64; ++i) x[i * 1024 + threadIdx.x] = v[i] * v[(i * 7 + 3) % 64];
 }
 """
+# The accumulator is changed before the product that adds to it has been waited for.
+WAITS = """
+extern "C" __global__ void waits(float* x, unsigned long long a, unsigned long long b) {
+  float d[4] = {};
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 "
+               "{%0, %1, %2, %3}, %4, %5, 1, 1, 1, 0, 0;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b));
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  d[0] *= FACTOR;
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  for (int i = 0; i < 4; ++i) x[4 * threadIdx.x + i] = d[i];
+}
+"""
 ONE, TWO = {"VALUE": 1}, {"VALUE": 2}
 
 
@@ -65,6 +79,17 @@ def test_spills_fail_in_tensor_core_rows_only(sources, monkeypatch, capsys):
     use(monkeypatch, GOOD_ROW, SPILLING_TENSOR)
     assert matrix.main(["spills"]) == 1
     assert "spills sm_80: a tensor-core kernel spills: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("factor, status", [(2, 1), (1, 0)])
+def test_waits_that_ptxas_adds_fail(sources, monkeypatch, capsys, factor, status):
+    (sources / "waits.cu").write_text(WAITS)
+    variants = ({"FACTOR": factor},)
+    use(monkeypatch, KernelSource("waits", "bsr_addmm", ("float16",), ("90a",), variants=variants))
+    for _ in ("compiled", "from the cache"):
+        assert matrix.main(["waits"]) == status
+        said = "waits sm_90a FACTOR=2: ptxas makes other instructions wait for wgmma"
+        assert (said in capsys.readouterr().err) == bool(status)
 
 
 def test_compile_errors_fail(sources, monkeypatch, capsys):

@@ -2,12 +2,13 @@
 
     python -m sparsegpu.engines.cuda.matrix [SOURCE ...] [--sample]
 
-Exit status 1 when a variant does not compile, a tensor-core kernel spills, a ``.cu`` file belongs
-to no kernel, or (without SOURCE) an operation has no path on some architecture.
+Exit status 1 when a variant does not compile, a tensor-core kernel spills, ptxas makes other
+instructions wait for ``wgmma``, a ``.cu`` file belongs to no kernel, or (without SOURCE) an
+operation has no path on some architecture.
 
 ``--sample`` compiles one variant of each source and dtype, and of each source and architecture: to
-see whether another NVRTC than the usual one takes the sources. Whether kernels spill there does not
-count.
+see whether another NVRTC than the usual one takes the sources. Whether kernels spill or wait there
+does not count.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def run(build: Build) -> Outcome:
     if build.tensor_core and r.spills:
         used = f"{r.stack} bytes of local memory, {r.registers} registers"
         return Outcome(build, r, f"{build}: a tensor-core kernel spills: {used}")
+    if r.waits_for_wgmma:
+        return Outcome(build, r, f"{build}: ptxas makes other instructions wait for wgmma")
     return Outcome(build, r, None)
 
 

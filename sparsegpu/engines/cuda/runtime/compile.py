@@ -83,7 +83,7 @@ def _key(text: str, flags: list[str], name: str) -> str:
 
 
 #: Of a cache entry; changes whenever `_pack` does.
-_LAYOUT = "2"
+_LAYOUT = "3"
 
 
 def _pack(cubin: Cubin) -> bytes:

@@ -15,18 +15,25 @@ _HEADER = struct.Struct("<16x2HI3QI6H")  # ELF64 file header, after its 16 ident
 _SECTION = struct.Struct("<2I4Q2I2Q")
 _SYMBOL = struct.Struct("<I2BH2Q")
 _REGCOUNT, _FRAME_SIZE, _PARAMETER = 0x2F, 0x11, 0x17
+#: What ptxas prints where it serialises ``wgmma`` (C7510, C7514) or adds a wait (C7517).
+_WAITS = r"\(C75\d\d\) [^\n]*wgmma[^\n]* in (?:the )?function '{}'"
 _PARAMETER_INFO = struct.Struct("<I2HI")  # of EIATTR_KPARAM_INFO: -, number, offset, size << 18
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel uses: bytes a thread, and static shared memory in bytes a block."""
+    """What a kernel uses: bytes a thread, and static shared memory in bytes a block.
+
+    ``waits_for_wgmma``: ptxas's report says that it could not let products by ``wgmma`` run beside
+    other instructions, and made these wait.
+    """
 
     registers: int
     stack: int
     shared: int
     spill_stores: int | None = None
     spill_loads: int | None = None
+    waits_for_wgmma: bool = False
 
     @property
     def spills(self) -> bool:
@@ -49,7 +56,7 @@ def read_resources(code: bytes, entry: str, log: str = "") -> Resources | None:
     entry : str
         Name of the kernel.
     log : str
-        The compiler's log; spills are read from it when they are there.
+        The compiler's log; spills, and waits for wgmma, are read from it when they are there.
     """
     sections = _sections(code)
     if f".text.{entry}" not in sections:
@@ -64,6 +71,7 @@ def read_resources(code: bytes, entry: str, log: str = "") -> Resources | None:
         shared=0 if shared is None else shared[1],
         spill_stores=stores,
         spill_loads=loads,
+        waits_for_wgmma=re.search(_WAITS.format(re.escape(entry)), log) is not None,
     )
 
 
