@@ -71,9 +71,6 @@ struct RowScore {
   __device__ __forceinline__ bool in_order(const HeadQuery& row, int key) const {
     return row.score.in_order(row.query, key);
   }
-  __device__ __forceinline__ bool keeps(bool attended, const HeadQuery& row, int key) const {
-    return row.score.keeps(attended, row.query, key);
-  }
   __device__ __forceinline__ unsigned long long index(const HeadQuery& row, int key) const {
     return row.score.index(row.query, key);
   }
@@ -263,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, here);
+    if (DROPOUT) drop_weights<STRIPS>(scores, 0, rows, score, here);
 
     products.sums(sums, scores, at_values);
   }

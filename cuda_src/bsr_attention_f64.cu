@@ -179,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     T shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, strip);
+    if (DROPOUT) drop_weights<STRIPS>(scores, 0, rows, score, strip);
 
 #pragma unroll
     for (int j = 0; j < STRIPS; ++j) {

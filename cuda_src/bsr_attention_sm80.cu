@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     float shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) drop_weights(scores, 0, STRIPS, rows, score, strip);
+    if (DROPOUT) drop_weights<STRIPS>(scores, 0, rows, score, strip);
 
     products.sums(sums, scores, values);
   }

@@ -292,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       if (DROPOUT) {
 #pragma unroll
         for (int e = 0; e < ENTRIES; ++e)
-          if (used[e]) drop_weights(scores, e * STRIPS, e * STRIPS + STRIPS, rows, score, strip);
+          if (used[e]) drop_weights<STRIPS>(scores, e * STRIPS, rows, score, strip);
       }
     };
     auto round_weights = [&] {

@@ -40,6 +40,7 @@ CASES = {
         ({}, "float16", "bool", (64, 64), (2, 3), (192, 256), {}),
         ({"tile_q": 128}, "bfloat16", "bool", (32, 32), (9, 6), (64, 64), {"is_causal": True}),
         ({}, "bfloat16", "bool", (64, 64), (3, 3), (64, 64), {"dropout_p": 0.3, "seed": 7}),
+        ({}, "float16", "bool", (128, 128), (2, 3), (64, 64), {"dropout_p": 0.3, "seed": 7}),
         # Many tiles for a team, and room for the queries of one.
         ({"query_stages": 1, "stages": 3}, "float16", "bool", (64, 64), (21, 3), (64, 64), {}),
     ],

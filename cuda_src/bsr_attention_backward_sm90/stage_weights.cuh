@@ -29,7 +29,30 @@ __device__ __forceinline__ void transpose_across_lanes(unsigned (&words)[4]) {
   }
 }
 
-// As strip_words (common/attention_tile.cuh), where a lane's rows are keys: the words of a strip
+// The words of dropout for a lane's four weights of a strip that begins with key `first`, where
+// keys share words by fours.
+//
+// Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
+// lanes two of them each, for two rows: one lane makes the words of the first row, the other one
+// those of the second.
+template <typename Rows, typename Score>
+__device__ __forceinline__ void strip_words(unsigned (&of_weights)[4], const Rows& rows,
+                                            const Score& score, int first) {
+  const int t = threadIdx.x % 4;
+  const bool odd = t % 2;
+  const int key = first + t / 2 * 4;
+  const unsigned long long of_rows[2] = {score.index(rows.query[0], key),
+                                         score.index(rows.query[1], key)};
+  const uint4 words = philox4x32((odd ? of_rows[1] : of_rows[0]) / 4, score.args.seed);
+  const unsigned x = __shfl_xor_sync(~0u, odd ? words.x : words.z, 1);
+  const unsigned y = __shfl_xor_sync(~0u, odd ? words.y : words.w, 1);
+  of_weights[0] = odd ? x : words.x;
+  of_weights[1] = odd ? y : words.y;
+  of_weights[2] = odd ? words.z : x;
+  of_weights[3] = odd ? words.w : y;
+}
+
+// As strip_words, where a lane's rows are keys: the words of a strip
 // that begins with query `first`. Own rows begin at multiples of four. Four lanes with four
 // neighbouring keys need the same four counters: each makes one, and they transpose the words.
 template <typename Rows, typename Score>

@@ -85,57 +85,67 @@ __device__ __forceinline__ void score_strips(A (&scores)[N], int first, int last
   }
 }
 
-// The words of dropout for a lane's four weights of a strip that begins with key `first`, where
-// keys share words by fours.
-//
-// Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
-// lanes two of them each, for two rows: one lane makes the words of the first row, the other one
-// those of the second.
-template <typename Rows, typename Score>
-__device__ __forceinline__ void strip_words(unsigned (&of_weights)[4], const Rows& rows,
-                                            const Score& score, int first) {
+// Which of a lane's weights of STRIPS strips dropout does not keep: bit 4 j + i for weight i of
+// strip j. What is said of a strip that is not there means nothing.
+template <int STRIPS, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ unsigned dropped_weights(const Rows& rows, const Score& score,
+                                                    GetStrip strip) {
   const int t = threadIdx.x % 4;
-  const bool odd = t % 2;
-  const int key = first + t / 2 * 4;
-  const unsigned long long of_rows[2] = {score.index(rows.query[0], key),
-                                         score.index(rows.query[1], key)};
-  const uint4 words = philox4x32((odd ? of_rows[1] : of_rows[0]) / 4, score.args.seed);
-  const unsigned x = __shfl_xor_sync(~0u, odd ? words.x : words.z, 1);
-  const unsigned y = __shfl_xor_sync(~0u, odd ? words.y : words.w, 1);
-  of_weights[0] = odd ? x : words.x;
-  of_weights[1] = odd ? y : words.y;
-  of_weights[2] = odd ? words.z : x;
-  of_weights[3] = odd ? words.w : y;
-}
-
-// Set weights that dropout does not keep to zero, those of the strips first .. last - 1.
-template <typename A, int N, typename Rows, typename Score, typename GetStrip>
-__device__ __forceinline__ void drop_weights(A (&weights)[N], int first_strip, int last_strip,
-                                             const Rows& rows, const Score& score, GetStrip strip) {
-  // One branch for all strips: the rounds of their counters, each a chain, are interleaved. What a
-  // strip that is not there would drop is 0 already.
   bool by_fours = true;
 #pragma unroll
-  for (int j = first_strip; j < last_strip; ++j)
+  for (int j = 0; j < STRIPS; ++j)
     by_fours &= strip(j).key < 0 || score.args.by_fours(strip(j).key);
-  if (by_fours) {
+  unsigned mine = 0;
+  if (!by_fours) {
+#pragma unroll 1
+    for (int j = 0; j < STRIPS; ++j) {
 #pragma unroll
-    for (int j = first_strip; j < last_strip; ++j) {
-      unsigned of_weights[4];
-      strip_words(of_weights, rows, score, strip(j).key);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (of_weights[i] <= score.dropped) weights[4 * j + i] = 0;
+      for (int i = 0; i < 4; ++i) {
+        const auto index = score.index(rows.query[i / 2], strip(j).key + 2 * t + i % 2);
+        mine |= unsigned(philox_word(index, score.args.seed) <= score.dropped) << (4 * j + i);
+      }
     }
-    return;
+    return mine;
   }
+  // Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
+  // lanes two of them each, for two rows: one lane makes the words of the first row, the other one
+  // those of the second. They exchange what follows from these.
+  const bool odd = t % 2;
 #pragma unroll
-  for (int j = first_strip; j < last_strip; ++j) {
-    const int first = strip(j).key + int(threadIdx.x) % 4 * 2;
+  for (int j = 0; j < STRIPS; ++j) {
+    const int key = strip(j).key + t / 2 * 4;
+    const auto index = score.index(odd ? rows.query[1] : rows.query[0], key);
+    const uint4 made = philox4x32(index / 4, score.args.seed);
+    const unsigned words[4] = {made.x, made.y, made.z, made.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (!score.keeps(weights[4 * j + i] != 0, rows.query[i / 2], first + i % 2))
-        weights[4 * j + i] = 0;
+    for (int i = 0; i < 4; ++i) mine |= unsigned(words[i] <= score.dropped) << (4 * j + i);
+  }
+  constexpr unsigned FIRST_TWO = 0x33333333;  // keys of four
+  const unsigned its = __shfl_xor_sync(~0u, mine, 1);
+  return odd ? (its >> 2 & FIRST_TWO) | (mine & ~FIRST_TWO)
+             : (mine & FIRST_TWO) | (its & FIRST_TWO) << 2;
+}
+
+// Set weights that dropout does not keep to zero, those of STRIPS strips from `first` on.
+template <int STRIPS, typename A, int N, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(A (&weights)[N], int first, const Rows& rows,
+                                             const Score& score, GetStrip strip) {
+  // Some counters side by side, whose rounds are chains, and a loop over these: all of them
+  // unrolled are more instructions than the caches hold.
+  constexpr int TOGETHER = STRIPS % 4 == 0 ? 4 : 1;
+#pragma unroll
+  for (int begin = 0; begin < STRIPS; begin += 8) {
+    const int end = begin + 8 < STRIPS ? begin + 8 : STRIPS;
+    unsigned dropped = 0;  // the last strip's bits on top
+#pragma unroll 1
+    for (int j = begin; j < end; j += TOGETHER) {
+      const unsigned bits =
+          dropped_weights<TOGETHER>(rows, score, [&](int i) { return strip(first + j + i); });
+      dropped = dropped >> 4 * TOGETHER | bits << (32 - 4 * TOGETHER);
+    }
+#pragma unroll
+    for (int n = 4 * begin; n < 4 * end; ++n)
+      if (dropped >> (32 - 4 * end + n) & 1) weights[4 * first + n] = 0;
   }
 }
 
