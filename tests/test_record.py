@@ -48,6 +48,15 @@ def test_content_and_name_change_the_hash(tmp_path):
     assert len({first, second, tree_hash(tmp_path)}) == 3
 
 
+@pytest.mark.parametrize("left", ["__pycache__", ".hypothesis", ".pytest_cache"])
+def test_what_a_test_run_leaves_is_not_hashed(tmp_path, left):
+    (tmp_path / "a.py").write_text("one")
+    before = tree_hash(tmp_path)
+    (tmp_path / left).mkdir()
+    (tmp_path / left / "b").write_text("two")
+    assert tree_hash(tmp_path) == before
+
+
 @pytest.mark.parametrize("version", [None, "0.8.0"])
 def test_the_environment_names_the_vendor_s_library(monkeypatch, version):
     properties = {"name": b"NVIDIA X", "major": 9, "minor": 0}
