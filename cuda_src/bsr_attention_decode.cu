@@ -181,6 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const LaneRows rows(tile, score_args, batch);
   const RowScore score = {score_args, rows.query[0].score.dropped};
   const Mask mask(rows.query[0].score, bits, tile.matrix * problem.nnzb);
+  const WarpDropout<DROPOUT, BK, LaneRows, RowScore> dropout(rows, score);
 
   copy_lines<QueryPanels, THREADS>(query_tile, problem.features, [&](int row) -> const T* {
     if (row >= tile.rows) return nullptr;
@@ -260,7 +261,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) drop_weights<STRIPS>(scores, 0, rows, score, here);
+    if (DROPOUT) {
+      unsigned dropped[ceil_div(STRIPS, 8)];
+      dropout.template find<STRIPS>(dropped, 0, here);
+      drop_weights(scores, dropped);
+    }
 
     products.sums(sums, scores, at_values);
   }

@@ -134,6 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
+  const WarpDropout<DROPOUT, BK, LaneQueries<Tile>, TileScore> dropout(rows, score);
   OnlineSoftmax softmax(FOLD, score_args.scale);
   T sums[VALUE_FEATURES / 2] = {};
   const KeyLane key_lane(g, t);
@@ -179,7 +180,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     T shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) drop_weights<STRIPS>(scores, 0, rows, score, strip);
+    if (DROPOUT) {
+      unsigned dropped[ceil_div(STRIPS, 8)];
+      dropout.template find<STRIPS>(dropped, 0, strip);
+      drop_weights(scores, dropped);
+    }
 
 #pragma unroll
     for (int j = 0; j < STRIPS; ++j) {

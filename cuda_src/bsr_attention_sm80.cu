@@ -89,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
+  const WarpDropout<DROPOUT, BK, LaneQueries<Tile>, TileScore> dropout(rows, score);
   OnlineSoftmax softmax(FOLD, score_args.scale);
   const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
   float sums[VALUE_FEATURES / 2] = {};
@@ -122,7 +123,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     float shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) drop_weights<STRIPS>(scores, 0, rows, score, strip);
+    if (DROPOUT) {
+      unsigned dropped[ceil_div(STRIPS, 8)];
+      dropout.template find<STRIPS>(dropped, 0, strip);
+      drop_weights(scores, dropped);
+    }
 
     products.sums(sums, scores, values);
   }

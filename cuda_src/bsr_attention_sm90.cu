@@ -204,6 +204,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     const unsigned long long queries = smem_descriptor<LINE_BYTES>(
         of_team + room * QUERY_BYTES + first_row * LINE_BYTES, 8 * LINE_BYTES, 16);
 
+    const WarpDropout<DROPOUT, BK, LaneQueries<Tile>, TileScore> dropout(rows, score);
+
     // Stages may be for the other warpgroup, or for queries behind its own.
     const int last_block_row = min(Tile::block_row(first_row + 63), ROWS - 1);
     const unsigned its_rows = (2u << last_block_row) - (1u << Tile::block_row(first_row));
@@ -280,6 +282,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
         whole[e] = __all_sync(~0u, whole[e]);
       }
     };
+    // What dropout drops needs no scores: it is found while they are computed.
+    unsigned dropped[ceil_div(TILE_K, 64)];
+    auto find_dropped = [&](int of_stage) {
+      if (!DROPOUT) return;
+      for (unsigned& bits : dropped) bits = 0;
+#pragma unroll
+      for (int e = 0; e < ENTRIES; ++e)
+        if (used[e])
+          dropout.template find<STRIPS>(dropped, e * STRIPS,
+                                        [&](int j) { return strip_of(of_stage, j); });
+    };
     // Turn scores into weights.
     auto weigh = [&](int of_stage) {
       auto strip = [&](int j) { return strip_of(of_stage, j); };
@@ -292,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       if (DROPOUT) {
 #pragma unroll
         for (int e = 0; e < ENTRIES; ++e)
-          if (used[e]) drop_weights<STRIPS>(scores, e * STRIPS, rows, score, strip);
+          if (used[e]) drop_weights(scores, dropped, 4 * e * STRIPS, 4 * (e + 1) * STRIPS);
       }
     };
     auto round_weights = [&] {
@@ -324,9 +337,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
         if (pending) {
           start_sums(now);
           look(stage);
+          find_dropped(stage);
           wgmma_wait<1>();
         } else {
           look(stage);
+          find_dropped(stage);
           wgmma_wait<0>();
         }
         if (left == 1) release_queries();

@@ -1,7 +1,9 @@
-// What the tensor-core kernels of attention make of the accumulators of a warp: scores, masks and
-// dropout of sixteen queries (fragments: ptx/mma.cuh, d).
+// What the tensor-core kernels of attention make of the accumulators of a warp: scores and masks of
+// sixteen queries (fragments: ptx/mma.cuh, d).
+// sixteen queries (fragments: ptx/mma.cuh, d).
 #pragma once
 
+#include "common/attention_dropout.cuh"
 #include "common/tile_mask.cuh"
 #include "common/online_softmax.cuh"
 #include "ptx/mma.cuh"
@@ -82,70 +84,6 @@ __device__ __forceinline__ void score_strips(A (&scores)[N], int first, int last
       scores[4 * j + 2 * r] = x[0];
       scores[4 * j + 2 * r + 1] = x[1];
     }
-  }
-}
-
-// Which of a lane's weights of STRIPS strips dropout does not keep: bit 4 j + i for weight i of
-// strip j. What is said of a strip that is not there means nothing.
-template <int STRIPS, typename Rows, typename Score, typename GetStrip>
-__device__ __forceinline__ unsigned dropped_weights(const Rows& rows, const Score& score,
-                                                    GetStrip strip) {
-  const int t = threadIdx.x % 4;
-  bool by_fours = true;
-#pragma unroll
-  for (int j = 0; j < STRIPS; ++j)
-    by_fours &= strip(j).key < 0 || score.args.by_fours(strip(j).key);
-  unsigned mine = 0;
-  if (!by_fours) {
-#pragma unroll 1
-    for (int j = 0; j < STRIPS; ++j) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const auto index = score.index(rows.query[i / 2], strip(j).key + 2 * t + i % 2);
-        mine |= unsigned(philox_word(index, score.args.seed) <= score.dropped) << (4 * j + i);
-      }
-    }
-    return mine;
-  }
-  // Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
-  // lanes two of them each, for two rows: one lane makes the words of the first row, the other one
-  // those of the second. They exchange what follows from these.
-  const bool odd = t % 2;
-#pragma unroll
-  for (int j = 0; j < STRIPS; ++j) {
-    const int key = strip(j).key + t / 2 * 4;
-    const auto index = score.index(odd ? rows.query[1] : rows.query[0], key);
-    const uint4 made = philox4x32(index / 4, score.args.seed);
-    const unsigned words[4] = {made.x, made.y, made.z, made.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) mine |= unsigned(words[i] <= score.dropped) << (4 * j + i);
-  }
-  constexpr unsigned FIRST_TWO = 0x33333333;  // keys of four
-  const unsigned its = __shfl_xor_sync(~0u, mine, 1);
-  return odd ? (its >> 2 & FIRST_TWO) | (mine & ~FIRST_TWO)
-             : (mine & FIRST_TWO) | (its & FIRST_TWO) << 2;
-}
-
-// Set weights that dropout does not keep to zero, those of STRIPS strips from `first` on.
-template <int STRIPS, typename A, int N, typename Rows, typename Score, typename GetStrip>
-__device__ __forceinline__ void drop_weights(A (&weights)[N], int first, const Rows& rows,
-                                             const Score& score, GetStrip strip) {
-  // Some counters side by side, whose rounds are chains, and a loop over these: all of them
-  // unrolled are more instructions than the caches hold.
-  constexpr int TOGETHER = STRIPS % 4 == 0 ? 4 : 1;
-#pragma unroll
-  for (int begin = 0; begin < STRIPS; begin += 8) {
-    const int end = begin + 8 < STRIPS ? begin + 8 : STRIPS;
-    unsigned dropped = 0;  // the last strip's bits on top
-#pragma unroll 1
-    for (int j = begin; j < end; j += TOGETHER) {
-      const unsigned bits =
-          dropped_weights<TOGETHER>(rows, score, [&](int i) { return strip(first + j + i); });
-      dropped = dropped >> 4 * TOGETHER | bits << (32 - 4 * TOGETHER);
-    }
-#pragma unroll
-    for (int n = 4 * begin; n < 4 * end; ++n)
-      if (dropped >> (32 - 4 * end + n) & 1) weights[4 * first + n] = 0;
   }
 }
 

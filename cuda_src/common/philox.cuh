@@ -3,22 +3,40 @@
 
 namespace sparsegpu {
 
-// The four words of a 64-bit counter (the high half of the 128-bit one is zero) under a 64-bit key.
-__device__ __forceinline__ uint4 philox4x32(unsigned long long counter, unsigned long long seed) {
-  unsigned c0 = unsigned(counter), c1 = unsigned(counter >> 32), c2 = 0, c3 = 0;
-  unsigned k0 = unsigned(seed), k1 = unsigned(seed >> 32);
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    unsigned low0 = 0xD2511F53u * c0, high0 = __umulhi(0xD2511F53u, c0);
-    unsigned low1 = 0xCD9E8D57u * c2, high1 = __umulhi(0xCD9E8D57u, c2);
-    c0 = high1 ^ c1 ^ k0;
-    c1 = low1;
-    c2 = high0 ^ c3 ^ k1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
+// The four words of 64-bit counters that have the same high half (the high half of the 128-bit ones
+// is zero) under a 64-bit key: what two rounds make of that half is computed once.
+struct PhiloxCounters {
+  static constexpr unsigned FACTOR0 = 0xD2511F53, FACTOR1 = 0xCD9E8D57;
+  static constexpr unsigned STEP0 = 0x9E3779B9, STEP1 = 0xBB67AE85;
+  unsigned k0, k1;
+  uint2 of_high;  // the second round's product of word 0
+
+  // The halves of a product: x low, y high.
+  static __device__ __forceinline__ uint2 multiply(unsigned factor, unsigned word) {
+    const unsigned long long product = (unsigned long long)factor * word;
+    uint2 halves;
+    memcpy(&halves, &product, 8);
+    return halves;
   }
-  return make_uint4(c0, c1, c2, c3);
+  __device__ __forceinline__ PhiloxCounters(unsigned high, unsigned long long key)
+      : k0(unsigned(key)), k1(unsigned(key >> 32)), of_high(multiply(FACTOR0, high ^ k0)) {}
+  __device__ __forceinline__ uint4 operator()(unsigned low) const {
+    // Rounds 1 and 2: words 2 and 3 are zero before them, word 1 after the first.
+    unsigned key0 = k0 + STEP0, key1 = k1 + STEP1;
+    const uint2 of_low = multiply(FACTOR0, low), of_2 = multiply(FACTOR1, of_low.y ^ k1);
+    uint4 c = make_uint4(of_2.y ^ key0, of_2.x, of_high.y ^ of_low.x ^ key1, of_high.x);
+#pragma unroll
+    for (int round = 2; round < 10; ++round) {
+      key0 += STEP0, key1 += STEP1;
+      const uint2 p = multiply(FACTOR0, c.x), q = multiply(FACTOR1, c.z);
+      c = make_uint4(q.y ^ c.y ^ key0, q.x, p.y ^ c.w ^ key1, p.x);
+    }
+    return c;
+  }
+};
+
+__device__ __forceinline__ uint4 philox4x32(unsigned long long counter, unsigned long long key) {
+  return PhiloxCounters(unsigned(counter >> 32), key)(unsigned(counter));
 }
 
 // The word that decides over score number `index`: word index % 4 of counter index / 4.
