@@ -18,6 +18,7 @@
 //   -DHEADS            heads of a tile, at most; HEADS * BM <= 16
 //   -DTILE_K, -DSTAGES keys of a warp's tile, a multiple of 16, and how many of them it has room
 //   for -DWARPS            of a thread block
+#include "common/attention_dropout.cuh"
 #include "common/attention_mma.cuh"
 #include "common/attention_parts.cuh"
 #include "common/attention_row.cuh"
@@ -181,7 +182,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const LaneRows rows(tile, score_args, batch);
   const RowScore score = {score_args, rows.query[0].score.dropped};
   const Mask mask(rows.query[0].score, bits, tile.matrix * problem.nnzb);
-  const WarpDropout<DROPOUT, BK, LaneRows, RowScore> dropout(rows, score);
 
   copy_lines<QueryPanels, THREADS>(query_tile, problem.features, [&](int row) -> const T* {
     if (row >= tile.rows) return nullptr;
@@ -261,11 +261,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) {
-      unsigned dropped[ceil_div(STRIPS, 8)];
-      dropout.template find<STRIPS>(dropped, 0, here);
-      drop_weights(scores, dropped);
-    }
+    if (DROPOUT) drop_weights<BK>(scores, rows, score, here);
 
     products.sums(sums, scores, at_values);
   }

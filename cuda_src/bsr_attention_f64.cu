@@ -20,6 +20,7 @@
 //   -DBLOCKS                       thread blocks a multiprocessor is to hold, at least
 //   -DDROPOUT=0|1                  there is dropout
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
+#include "common/attention_dropout.cuh"
 #include "common/attention_store.cuh"
 #include "common/ceil_div.cuh"
 #include "common/strip_ring.cuh"
@@ -134,7 +135,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
-  const WarpDropout<DROPOUT, BK, LaneQueries<Tile>, TileScore> dropout(rows, score);
   OnlineSoftmax softmax(FOLD, score_args.scale);
   T sums[VALUE_FEATURES / 2] = {};
   const KeyLane key_lane(g, t);
@@ -180,11 +180,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     T shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) {
-      unsigned dropped[ceil_div(STRIPS, 8)];
-      dropout.template find<STRIPS>(dropped, 0, strip);
-      drop_weights(scores, dropped);
-    }
+    if (DROPOUT) drop_weights<BK>(scores, rows, score, strip);
 
 #pragma unroll
     for (int j = 0; j < STRIPS; ++j) {

@@ -25,6 +25,7 @@
 //   -DFOLD=0|1                     1: scores are accumulators times a positive scale
 //   -DSPLIT_KV=0|1                 1: of groups with many more keys than others a tile is a split
 //                                  of these; bsr_attention_reduce.cu merges what it leaves
+#include "common/attention_dropout.cuh"
 #include "common/attention_mma.cuh"
 #include "common/attention_store.cuh"
 #include "common/ceil_div.cuh"
@@ -89,7 +90,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_commit();
 
   const LaneQueries<Tile> rows(tile, 16 * warp);
-  const WarpDropout<DROPOUT, BK, LaneQueries<Tile>, TileScore> dropout(rows, score);
   OnlineSoftmax softmax(FOLD, score_args.scale);
   const float sink = SINKS ? *tile.at.pointer<const float>(sinks) : minus_infinity<float>();
   float sums[VALUE_FEATURES / 2] = {};
@@ -123,11 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     float shrink[2];
     softmax(scores, shrink);
     softmax.rescale(sums, shrink);
-    if (DROPOUT) {
-      unsigned dropped[ceil_div(STRIPS, 8)];
-      dropout.template find<STRIPS>(dropped, 0, strip);
-      drop_weights(scores, dropped);
-    }
+    if (DROPOUT) drop_weights<BK>(scores, rows, score, strip);
 
     products.sums(sums, scores, values);
   }

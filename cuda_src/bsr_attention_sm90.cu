@@ -26,6 +26,7 @@
 //   -DSTAGES              of keys and values
 //   -DQUERY_STAGES=1|2    of queries: with 2 those of the next tile come during this one
 //   -DSPLIT_KV=0|1        as in bsr_attention_sm80.cu
+#include "common/attention_dropout.cuh"
 #include "common/attention_teams.cuh"
 #include "common/attention_store.cuh"
 #include "common/warp_arrive.cuh"
@@ -203,7 +204,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
     const LaneQueries<Tile> rows(tile, first_row + 16 * (warp % 4));
     const unsigned long long queries = smem_descriptor<LINE_BYTES>(
         of_team + room * QUERY_BYTES + first_row * LINE_BYTES, 8 * LINE_BYTES, 16);
-
     const WarpDropout<DROPOUT, BK, LaneQueries<Tile>, TileScore> dropout(rows, score);
 
     // Stages may be for the other warpgroup, or for queries behind its own.
@@ -282,17 +282,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
         whole[e] = __all_sync(~0u, whole[e]);
       }
     };
-    // What dropout drops needs no scores: it is found while they are computed.
-    unsigned dropped[ceil_div(TILE_K, 64)];
-    auto find_dropped = [&](int of_stage) {
-      if (!DROPOUT) return;
-      for (unsigned& bits : dropped) bits = 0;
-#pragma unroll
-      for (int e = 0; e < ENTRIES; ++e)
-        if (used[e])
-          dropout.template find<STRIPS>(dropped, e * STRIPS,
-                                        [&](int j) { return strip_of(of_stage, j); });
-    };
     // Turn scores into weights.
     auto weigh = [&](int of_stage) {
       auto strip = [&](int j) { return strip_of(of_stage, j); };
@@ -305,7 +294,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       if (DROPOUT) {
 #pragma unroll
         for (int e = 0; e < ENTRIES; ++e)
-          if (used[e]) drop_weights(scores, dropped, 4 * e * STRIPS, 4 * (e + 1) * STRIPS);
+          if (used[e]) dropout.template drop<STRIPS, 8>(scores, e * STRIPS, strip);
       }
     };
     auto round_weights = [&] {
@@ -337,11 +326,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
         if (pending) {
           start_sums(now);
           look(stage);
-          find_dropped(stage);
           wgmma_wait<1>();
         } else {
           look(stage);
-          find_dropped(stage);
           wgmma_wait<0>();
         }
         if (left == 1) release_queries();

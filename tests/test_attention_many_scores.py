@@ -28,6 +28,8 @@ FORWARD = {
     "simt": ("float32", (64, 64)),
 }
 INDICES = ["int32", "int64"]
+#: With none, a row of scores begins where Philox's counters come to need more than 32 bits.
+MORE_KEYS = [0, 192]
 BACKWARD = {name: FORWARD[name] for name in ("wgmma", "mma", "fma", "simt")}
 
 
@@ -50,8 +52,9 @@ def path_of(family, name):
 class Apart:
     """A small case whose block rows and columns stand far apart among zeros."""
 
-    def __init__(self, rng, dtype, blocksize, index="int32"):
+    def __init__(self, rng, dtype, blocksize, index="int32", more_keys=0):
         self.index = np.dtype(index)
+        self.sides = SIDE, SIDE + more_keys
         bm, bk = blocksize
         self.case = GradientCase(
             rng,
@@ -62,12 +65,20 @@ class Apart:
             heads=HEADS,
             density=1.0,
         )
-        rows, columns = SIDE // bm, SIDE // bk
+        rows, columns = (side // b for side, b in zip(self.sides, blocksize, strict=True))
         self.rows = np.array([0, 3 * rows // 4, rows - 1])
         self.columns = np.array([0, columns // 2 + 1, columns - 2, columns - 1])
-        self.queries = (self.rows[:, None] * bm + np.arange(bm)).ravel()
-        self.keys = (self.columns[:, None] * bk + np.arange(bk)).ravel()
         self.blocksize = blocksize
+
+    @property
+    def queries(self):
+        bm = self.blocksize[0]
+        return (self.rows[:, None] * bm + np.arange(bm)).ravel()
+
+    @property
+    def keys(self):
+        bk = self.blocksize[1]
+        return (self.columns[:, None] * bk + np.arange(bk)).ravel()
 
     def mask(self, engine):
         data, indices, indptr = self.case.mask
@@ -75,7 +86,7 @@ class Apart:
         stored[self.rows] = np.diff(indptr)
         far = np.r_[0, np.cumsum(stored)].astype(np.int32)
         where = (data, self.columns[indices].astype(np.int32), far)
-        mask = sg.bsr_array(tuple(map(engine.array, where)), shape=(SIDE, SIDE))
+        mask = sg.bsr_array(tuple(map(engine.array, where)), shape=self.sides)
         if self.index != np.int32:
             mask.sort_indices()  # else a pattern with sorted, 32-bit indices would be read
             pattern = mask.pattern
@@ -83,16 +94,17 @@ class Apart:
             pattern._indptr = pattern.indptr.astype(self.index)
         return mask
 
-    def placed(self, engine, array, places):
+    def placed(self, engine, array, places, side=SIDE):
         """Return rows in their places, zeros between them."""
-        far = np.zeros((*array.shape[:-2], SIDE, array.shape[-1]), array.dtype)
+        far = np.zeros((*array.shape[:-2], side, array.shape[-1]), array.dtype)
         far[..., places, :] = array
         return engine.array(far)
 
     def operands(self, engine):
         query = self.placed(engine, self.case.query, self.queries)
         key, value = (
-            self.placed(engine, array, self.keys) for array in (self.case.key, self.case.value)
+            self.placed(engine, array, self.keys, self.sides[1])
+            for array in (self.case.key, self.case.value)
         )
         return query, key, value, self.mask(engine)
 
@@ -152,12 +164,17 @@ class Dropped(Apart):
 
     P, SEED = 0.4, 0xFEDC_BA98_7654_3210
 
-    def __init__(self, rng, dtype, blocksize):
-        super().__init__(rng, dtype, blocksize)
+    def __init__(self, rng, dtype, blocksize, more_keys):
+        super().__init__(rng, dtype, blocksize, more_keys=more_keys)
+        side, keys = self.sides
+        row, behind = divmod(2**34, keys)  # where counters come to need more than 32 bits
+        assert (behind > 0) == (more_keys > 0), "within the row, or where it begins"
+        if behind:
+            self.rows[1] = row % side // blocksize[0]
         self.case.query[...] = 0
         allowed, _ = self.case.dense_mask()
-        rows = np.arange(HEADS[0])[:, None, None] * SIDE + self.queries[:, None]
-        index = (rows * SIDE + self.keys).astype(np.uint64)
+        rows = np.arange(HEADS[0])[:, None, None] * side + self.queries[:, None]
+        index = (rows * keys + self.keys).astype(np.uint64)
         assert int(index.max()) // 4 >= 2**32
         words = np.stack(philox_words(index // 4, self.SEED))
         word = np.take_along_axis(words, (index % 4).astype(int)[None], axis=0)[0]
@@ -166,11 +183,12 @@ class Dropped(Apart):
         self.how = {"dropout_p": self.P, "seed": self.SEED}
 
 
+@pytest.mark.parametrize("more_keys", MORE_KEYS)
 @pytest.mark.parametrize("name", FORWARD)
-def test_dropout(engine, rng, name):
+def test_dropout(engine, rng, name, more_keys):
     path = path_of(ATTENTION, name)
     skip_unless_it_runs(engine, path)
-    made = Dropped(rng, *FORWARD[name])
+    made = Dropped(rng, *FORWARD[name], more_keys)
     operands = made.operands(engine)
     with engine.runs(path.SOURCES[0]):
         out = attention(*operands, **made.how, config={"path": name})
@@ -178,12 +196,13 @@ def test_dropout(engine, rng, name):
     assert_attention_close(made.taken(engine, out, made.queries, 0), made.weights @ value)
 
 
+@pytest.mark.parametrize("more_keys", MORE_KEYS)
 @pytest.mark.parametrize("name", BACKWARD)
-def test_gradients_with_dropout(engine, rng, name):
+def test_gradients_with_dropout(engine, rng, name, more_keys):
     """Which weights are dropped shows in the gradient of value."""
     path = path_of(ATTENTION_BACKWARD, name)
     skip_unless_it_runs(engine, path)
-    made = Dropped(rng, *BACKWARD[name])
+    made = Dropped(rng, *BACKWARD[name], more_keys)
     operands = made.operands(engine)
     grad = made.placed(engine, made.case.grad, made.queries)
     with sg.use_engine(engine.name):

@@ -3,10 +3,11 @@
 #pragma once
 
 #include "common/philox.cuh"
+#include "ptx/or_if_le.cuh"
 
 namespace sparsegpu {
 
-// Which weights of a tile are dropped, if Drops; of blocks of BlockK keys.
+// Drops weights of a tile, if Drops; of blocks of BlockK keys.
 //
 // Four neighbouring keys have the words of one counter (common/philox.cuh), and two neighbouring
 // lanes two of them each, for two rows: one lane makes the words of the first row, the other one
@@ -30,71 +31,66 @@ class WarpDropout {
     if (by_fours) by_fours = __all_sync(~0u, last >= first);  // of the same high half
   }
 
+  // Which of a lane's weights of STRIPS strips are dropped: bit 4 j + i for weight i of strip j.
   template <int STRIPS, typename GetStrip>
-  __device__ __forceinline__ unsigned find_by_fours(GetStrip strip) const {
-    // Some counters side by side, whose rounds are chains, and a loop over these: all of them
-    // unrolled are more instructions than the caches hold.
-    constexpr int TOGETHER = STRIPS < 4 ? STRIPS : 4;
-    static_assert(STRIPS % TOGETHER == 0, "as many each time");
+  __device__ __forceinline__ unsigned find(GetStrip strip) const {
+    static_assert(STRIPS <= 8, "a word has the bits of eight strips");
     unsigned mine = 0;
+    if (!by_fours) {
 #pragma unroll 1
-    for (int j = 0; j < STRIPS; j += TOGETHER) {
-      unsigned bits = 0;
+      for (int j = 0; j < STRIPS; ++j) {
 #pragma unroll
-      for (int k = 0; k < TOGETHER; ++k) {
-        const uint4 made = words(first + unsigned(strip(j + k).key) / 4 + threadIdx.x % 4 / 2);
-        const unsigned of_keys[4] = {made.x, made.y, made.z, made.w};
-#pragma unroll
-        for (int i = 0; i < 4; ++i) bits |= unsigned(of_keys[i] <= score.dropped) << (4 * k + i);
+        for (int i = 0; i < 4; ++i) {
+          const auto index =
+              score.index(rows.query[i / 2], strip(j).key + threadIdx.x % 4 * 2 + i % 2);
+          or_if_le(mine, 1u << (4 * j + i), philox_word(index, score.args.seed), score.dropped);
+        }
       }
-      mine = mine >> 4 * TOGETHER | bits << (32 - 4 * TOGETHER);
+      return mine;
+    }
+#pragma unroll
+    for (int j = 0; j < STRIPS; ++j) {
+      const uint4 made = words(first + unsigned(strip(j).key) / 4 + threadIdx.x % 4 / 2);
+      const unsigned of_keys[4] = {made.x, made.y, made.z, made.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) or_if_le(mine, 1u << (4 * j + i), of_keys[i], score.dropped);
     }
     constexpr unsigned FIRST_TWO = 0x33333333;  // keys of four
     const unsigned its = __shfl_xor_sync(~0u, mine, 1);
     return threadIdx.x % 2 ? (its >> 2 & FIRST_TWO) | (mine & ~FIRST_TWO)
                            : (mine & FIRST_TWO) | (its & FIRST_TWO) << 2;
   }
-  template <int STRIPS, typename GetStrip>
-  __device__ __forceinline__ unsigned find_one_by_one(GetStrip strip) const {
-    unsigned mine = 0;
-#pragma unroll 1
-    for (int n = 0; n < 4 * STRIPS; ++n) {
-      const int key = strip(n / 4).key + threadIdx.x % 4 * 2 + n % 2;
-      const auto index = score.index(n & 2 ? rows.query[1] : rows.query[0], key);
-      const unsigned word = philox_word(index, score.args.seed);
-      mine = mine >> 1 | unsigned(word <= score.dropped) << 31;
-    }
-    return mine;
-  }
 
  public:
   __device__ __forceinline__ WarpDropout(const Rows& rows, const Score& score)
-      : WarpDropout(rows, score,
-                    score.index(threadIdx.x % 2 ? rows.query[1] : rows.query[0], 0) / 4) {}
+      : WarpDropout(
+            rows, score,
+            (threadIdx.x % 2 ? score.index(rows.query[1], 0) : score.index(rows.query[0], 0)) / 4) {
+  }
 
-  // Find the dropped weights of STRIPS strips from `begin` on, without the weights: bit n % 32 of
-  // dropped[n / 32] for weight n. `strip(j)` is a Strip (common/attention_tile.cuh).
-  template <int STRIPS, int N, typename GetStrip>
-  __device__ __forceinline__ void find(unsigned (&dropped)[N], int begin, GetStrip strip) const {
-    constexpr int EACH = STRIPS < 8 ? STRIPS : 8, BITS = 4 * EACH;
-    static_assert(STRIPS % EACH == 0 && 32 % BITS == 0, "a word has the bits of eight strips");
+  // Set the dropped ones of the weights of STRIPS strips to zero, from strip `begin` on. `strip(j)`
+  // is a Strip (common/attention_tile.cuh); what is set of one that is not there means nothing.
+  // AT_ONCE: strips whose words are made side by side, eight at most, as registers allow.
+  template <int STRIPS, int AT_ONCE, typename A, int N, typename GetStrip>
+  __device__ __forceinline__ void drop(A (&weights)[N], int begin, GetStrip strip) const {
+    constexpr int EACH = STRIPS < AT_ONCE ? STRIPS : AT_ONCE;
+    static_assert(STRIPS % EACH == 0, "as many each time");
 #pragma unroll
     for (int j = begin; j < begin + STRIPS; j += EACH) {
-      auto here = [&](int i) { return strip(j + i); };
-      unsigned bits = by_fours ? find_by_fours<EACH>(here) : find_one_by_one<EACH>(here);
-      bits >>= 32 - BITS;
-      dropped[j / 8] = j % 8 ? dropped[j / 8] | bits << j % 8 * 4 : bits;
+      const unsigned dropped = find<EACH>([&](int i) { return strip(j + i); });
+#pragma unroll
+      for (int n = 0; n < 4 * EACH; ++n)
+        if (dropped >> n & 1) weights[4 * j + n] = 0;
     }
   }
 };
 
-// Set the dropped ones of the weights `begin` .. `end` - 1 to zero.
-template <typename A, int M, int N>
-__device__ __forceinline__ void drop_weights(A (&weights)[M], const unsigned (&dropped)[N],
-                                             int begin = 0, int end = M) {
-#pragma unroll
-  for (int n = begin; n < end; ++n)
-    if (dropped[n / 32] >> n % 32 & 1) weights[n] = 0;
+// Of one tile: what it needs stays in registers no longer than for this.
+template <int BlockK, typename A, int N, typename Rows, typename Score, typename GetStrip>
+__device__ __forceinline__ void drop_weights(A (&weights)[N], const Rows& rows, const Score& score,
+                                             GetStrip strip) {
+  const WarpDropout<true, BlockK, Rows, Score> dropout(rows, score);
+  dropout.template drop<N / 4, 4>(weights, 0, strip);
 }
 
 }  // namespace sparsegpu

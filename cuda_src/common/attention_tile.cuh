@@ -1,9 +1,7 @@
 // What the tensor-core kernels of attention make of the accumulators of a warp: scores and masks of
 // sixteen queries (fragments: ptx/mma.cuh, d).
-// sixteen queries (fragments: ptx/mma.cuh, d).
 #pragma once
 
-#include "common/attention_dropout.cuh"
 #include "common/tile_mask.cuh"
 #include "common/online_softmax.cuh"
 #include "ptx/mma.cuh"

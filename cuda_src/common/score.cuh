@@ -37,11 +37,6 @@ struct ScoreArgs {
   double dropout;  // the probability, 0: none
   A scale, softcap, kept_scale;
   int causal;
-
-  // Whether keys from one on share the words of dropout by fours, in every row.
-  __device__ __forceinline__ bool by_fours(int key) const {
-    return key >= 0 && (keys | key) % 4 == 0;
-  }
 };
 template <typename A>
 constexpr bool packs_score_args() {  // a function, of which no kernel gets a variable

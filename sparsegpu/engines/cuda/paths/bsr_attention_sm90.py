@@ -121,9 +121,11 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
     if narrow and f.folded:
         plain = light and not f.sinks and f.out_dtype.itemsize == 2 and bm % 64 == bk % 64 == 0
         many += [n for n in (3, 4) if keys(64, n) and (n == 3 or plain)]
-    # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain.
+    # A tile of 128 queries reads keys once for all of them, one of 64 has fewer keys in vain, and
+    # with more warpgroups of fewer registers each: dropout computes more than it reads.
     large = 128 if bm >= 128 or 64 not in sizes else 64
-    tile_q = fields.pick("tile_q", 64 if 4 in many else large, sizes)
+    hiding = 4 in many or (3 in many and f.dropout)
+    tile_q = fields.pick("tile_q", 64 if hiding else large, sizes)
     choices = [n for n in many if n * 64 % tile_q == 0 and keys(tile_q, n)]
     consumers = fields.pick("consumers", choices[-1], choices)
     tiles_k = keys(tile_q, consumers)
