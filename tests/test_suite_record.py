@@ -77,6 +77,21 @@ def test_kills(n):
     time.sleep(5)
 """
 
+#: Tests of which one ends its worker.
+DIES = """\
+import os
+from pathlib import Path
+
+import pytest
+import suite_record
+
+@pytest.mark.parametrize("n", range(6))
+def test_dies(n, request):
+    Path(f"until-{os.getpid()}").write_text(str(request.config.stash[suite_record._UNTIL]))
+    if n == 1:
+        os.abort()
+"""
+
 
 class Run:
     """Runs tests in a folder and reads what they recorded."""
@@ -204,13 +219,15 @@ def test_failures_are_recorded(run):
     assert counts(found["test_some.py"]) == (3, 0, 0, 3, 0)
 
 
-def test_a_worker_that_crashes_is_a_failure_of_its_file(tmp_path):
+def test_a_worker_that_dies_is_replaced_by_one_with_the_same_limit(tmp_path):
     pytest.importorskip("xdist", reason="pytest-xdist is not installed")
-    run = Run(tmp_path, ["-n", "2"])
-    run.write(test_more="import os\ndef test_dies():\n    os.abort()\ndef test_passes(): pass")
-    assert run() == 1, run.said
-    assert counts(run.recorded["test_more.py"]) == (1, 1, 0, 0, 0)
+    run = Run(tmp_path, ["-n", "1"])
+    run.write(test_tail=DIES)
+    assert run("--record-seconds", "600") == 1 and "tests are left" not in run.said, run.said
+    assert counts(run.recorded["test_tail.py"]) == (5, 1, 0, 0, 0)
     assert counts(run.recorded["test_some.py"]) == (3, 0, 0, 3, 0)
+    first, second = (path.read_text() for path in tmp_path.glob("until-*"))
+    assert first == second
 
 
 @pytest.mark.parametrize(
