@@ -16,10 +16,11 @@ from tools.record import ROOT, content_hashes
 from tools.runner import NOT_BEGUN
 
 NOW = {"content": dict(content_hashes())}
+FILE = "tests/test_gpu_parts.py"
 EARLIER = {"content": dict.fromkeys(content_hashes(), "0")}
 OTHER_BENCHMARKS = {"content": NOW["content"] | {"benchmarks": "0"}}
 WHOLE = {
-    "tests": {**NOW, "exit": 0},
+    "tests": {key: {**NOW, "failed": 0, "error": 0} for key in gpu_parts.test_files()},
     "sanitizer": {**NOW, "not yet looked at": [], "failures": []},
     **dict.fromkeys(("profile", "demo"), NOW),
     **{key: {**NOW, "failures": 0} for key in ("fuzz", "fuzz_cpu")},
@@ -75,8 +76,6 @@ def test_what_is_recorded_is_left_out(ran, capsys):
 @pytest.mark.parametrize(
     ("part", "known", "expected"),
     [
-        ("suite", {"tests": {**NOW, "exit": 1}}, ["pytest"]),
-        ("suite", {"tests": {"content": NOW["content"] | {"tests": "0"}, "exit": 0}}, ["pytest"]),
         ("sanitizer", {"sanitizer": {}}, ["tools.sanitize"]),
         ("sanitizer", {"sanitizer": {**EARLIER, "failures": []}}, ["tools.sanitize", "--resume"]),
         ("sanitizer", {"sanitizer": {**NOW, "failures": []}}, ["tools.sanitize", "--resume"]),
@@ -102,6 +101,55 @@ def test_only_the_missing_sections_of_the_race_run(ran, section):
     status, commands = ran(WHOLE | {"race": known}, "race", "--missing", "--seconds", "500")
     assert status == 0
     assert commands == [("benchmarks.race", "--only", SECTIONS[2], "--limit", "500")]
+
+
+PASSED = {**NOW, "failed": 0, "error": 0}
+OTHER_TESTS = {**PASSED, "content": NOW["content"] | {"tests": "0"}}
+
+
+@pytest.mark.parametrize(
+    "its",
+    [{**PASSED, "failed": 1}, {**PASSED, "error": 1}, OTHER_TESTS, {}],
+    ids=["failed", "error", "other tests", "never recorded"],
+)
+def test_only_the_missing_files_of_the_suite_run(ran, its):
+    known = WHOLE["tests"] | {FILE: its}
+    status, [words] = ran(WHOLE | {"tests": known}, "suite", "--missing", "--seconds", "500")
+    assert status == 0 and words[0] == "pytest" and words[-1] == FILE
+    assert words[-4:-1] == ("--record", "--record-seconds", "500")
+
+
+def test_a_suite_that_was_recorded_as_a_whole_runs(ran):
+    known = {**NOW, "passed": 9, "failed": 0, "error": 0, "exit": 0}
+    _, [words] = ran(WHOLE | {"tests": known}, "suite", "--missing")
+    assert set(gpu_parts.test_files()) < set(words)
+
+
+def test_files_that_failed_come_first_then_long_ones(ran, monkeypatch):
+    """Each of two workers begins with one of them; pytest-xdist shares out in the order given."""
+    monkeypatch.setattr(gpu.Gpus, "workers", 2)
+    monkeypatch.setattr(gpu_parts, "test_files", lambda: list("abcdef"))
+    seconds = dict(zip("abcdef", (5.0, 1.0, 50.0, 20.0, 10.0, 0.0), strict=True))
+    known = {file: {**OTHER_TESTS, "seconds": s} for file, s in seconds.items()}
+    known["b"] |= {"failed": 1}
+    order = gpu_parts.expected("suite", {"tests": known})
+    assert list(order) == ["b", "c", "d", "e", "a", "f"]
+    assert sum(order.values()) == pytest.approx(86 / gpus.CORES_A_GPU)
+    _, [words] = ran(WHOLE | {"tests": known}, "suite", "--missing")
+    assert words[-6:] == ("c", "b", "d", "e", "a", "f")
+
+
+def test_a_suite_that_a_limit_cuts_short_is_unfinished(ran, monkeypatch, capsys):
+    def run(self, *words, environment):
+        self.deadline = 0.0
+        return 2
+
+    monkeypatch.setattr(gpu.Runner, "run", run)
+    assert ran(WHOLE | {"tests": {}}, "suite", "--seconds", "500")[0] == 1
+    said = capsys.readouterr().out
+    assert "suite: unfinished, status 2" in said
+    files = gpu_parts.test_files()
+    assert f"suite: {files[0]}, " in said and f" and {len(files) - 20} others\n" in said
 
 
 def test_sections_that_a_limit_would_cut_short_are_left(ran, capsys):
@@ -182,17 +230,18 @@ def test_the_plan_says_what_where_and_how_long(ran, monkeypatch, capsys):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     seconds = {key: {**NOW, "rows": [], "seconds": 1} for key in SECTIONS}
     seconds |= {"2:4": {**EARLIER, "seconds": 70}, "solvers": {**EARLIER, "seconds": 50}}
-    known = {"race": seconds, "tests": {**EARLIER, "exit": 0, "seconds": 100}}
+    files = {key: {**PASSED, "seconds": 1} for key in gpu_parts.test_files()}
+    known = {"race": seconds, "tests": files | {FILE: {**OTHER_TESTS, "seconds": 3200}}}
     status, commands = ran(WHOLE | known, "suite", "race", "--plan", "--missing")
     assert status == 0 and commands == []
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "NVIDIA X: 2 GPUs (0, 1)"
     assert said[1:3] == [
-        "  suite: 0 of 1 recorded of these sources",
+        f"  suite: {len(files) - 1} of {len(files)} recorded of these sources",
         f"  race: {len(SECTIONS) - 2} of {len(SECTIONS)} recorded of these sources",
     ]
     assert said[-4:] == [
-        "    100 s  all GPUs: suite, 100 s; a suite that is cut short is not recorded",
+        "    100 s  all GPUs: suite, 100 s",
         "    170 s  GPU 0: race: 2:4",
         "    150 s  GPU 1: race: solvers",
         "    170 s in all, by the last records",

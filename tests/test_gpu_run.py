@@ -1,6 +1,7 @@
 """`tools.gpu` with processes that really run, record, crash and are killed: only the GPUs are not.
 
-The benchmarks are replaced by one that records what it is asked for, after a moment.
+The benchmarks are replaced by one that records what it is asked for, after a moment, and the tests
+by two files.
 """
 
 import json
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from tools import gallery, gpu, gpu_parts, record, runner
 
-runner.ROOT = Path("checkout").resolve()
+runner.ROOT = gpu_parts.ROOT = Path("checkout").resolve()
 record.RESULTS = gpu.RESULTS = gpu_parts.RESULTS = Path("results").resolve()
 gallery.FOLDER = record.RESULTS / "gallery"
 gpu.gpu_here = lambda: "A GPU"
@@ -59,6 +60,36 @@ for name in given.only or [part]:
     gpu = os.environ["CUDA_VISIBLE_DEVICES"]
     content = {"rows": [], "seconds": 1, "gpu": gpu, "measured at": time.time()}
     record.record(part, content, part=name if given.only else "")
+"""
+
+#: In place of `conftest`, as if on a GPU.
+CONFTEST = """\
+import sys
+from pathlib import Path
+
+from tools import record
+
+sys.path.append(str(record.ROOT / "tests"))
+import suite_record
+
+suite_record.no_gpu = lambda: None
+record.RESULTS = Path(__file__).resolve().parents[2] / "results"
+record.environment = lambda: {"gpu": "A GPU"}
+
+def pytest_addoption(parser, pluginmanager):
+    pluginmanager.register(suite_record)
+"""
+
+#: Tests of which no worker ends a second one before the time is over.
+LONG_TESTS = """\
+import math, time
+import pytest, suite_record
+
+@pytest.mark.parametrize("n", range(5))
+def test_waits(n, request):
+    until = request.config.stash[suite_record._UNTIL]
+    while time.monotonic() < until < math.inf:
+        time.sleep(0.05)
 """
 
 
@@ -146,6 +177,28 @@ def test_no_section_begins_after_the_limit(start, recorded):
     assert run.returncode == 1 and "race: unfinished" in said and "paths: passed" not in said, said
     again = [name for name, part in recorded()["race"].items() if part != before[name]]
     assert 1 <= len(again) < len(SECTIONS)  # on a busy machine it takes seconds to begin
+
+
+def test_a_suite_that_a_limit_cuts_short_is_gone_on_with(start, recorded, tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    (tmp_path / "checkout" / "pytest.ini").touch()
+    tests = tmp_path / "checkout" / "tests"
+    tests.mkdir()
+    (tests / "conftest.py").write_text(CONFTEST)
+    (tests / "test_short.py").write_text("def test_passes(): pass")
+    (tests / "test_waits.py").write_text(LONG_TESTS)
+    run = start("suite", "--seconds", "8")
+    said = run.communicate()[0]
+    assert run.returncode == 1 and "suite: unfinished, status 2" in said, said
+    assert "not recorded of these sources: suite: tests/test_waits.py\n" in said
+    first = recorded()["tests"]
+    assert set(first) == {"tests/test_short.py"}
+    run = start("suite", "--missing")
+    said = run.communicate()[0]
+    assert run.returncode == 0 and "suite: 1 of 2 recorded of these sources" in said, said
+    second = recorded()["tests"]
+    assert second["tests/test_waits.py"]["passed"] == 5
+    assert second["tests/test_short.py"] == first["tests/test_short.py"]
 
 
 def test_a_process_killed_while_it_records_damages_nothing(tmp_path):

@@ -19,7 +19,7 @@ from sparsegpu.benchmark import (
 )
 from sparsegpu.benchmark.case import Case
 from sparsegpu.benchmark.peer import DENSE, TORCH
-from tools import readme
+from tools import readme, suite_figures
 from tools.record import ROOT, content_hashes
 
 OF_TODAY = {"date": "2026-01-01", "content": content_hashes()}
@@ -129,22 +129,47 @@ def test_every_plot_is_drawn_from_its_own_section(tmp_path, monkeypatch):
     assert drawn == {"blocks-nvidia-x.svg", "roofline-nvidia-x.png"}
 
 
-def test_a_suite_is_shown_with_what_was_recorded_of_it():
-    suite = {"environment": {"gpu": "X"}, "passed": 7, "failed": 0, "skipped": 3} | OF_TODAY
-    lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
-    counts = "7 passed, 0 failed, 3 skipped"
-    assert lines[1] == f"Test suite on the GPU: {counts}; 2026-01-01, these sources."
-    suite |= OF_EARLIER
-    suite |= {"options": ["-q", "--record"], "deselected": {"tests/test_a.py": 4, "b.py": 1}}
-    suite["skips"] = {"no second GPU": 2, "no torch": 1}
-    counts = "7 passed, 0 failed, 3 skipped (for 2 reasons, in the file), 5 deselected"
-    lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
-    assert lines[1] == f"Test suite on the GPU: {counts}; 2025-12-31, earlier sources."
-    suite["options"] += ["-k", "not [cpu", "-n", "20"]
-    lines = readme.gpu_figures({"tests": suite}, "nvidia-x.json")
-    assert lines[1] == (
-        f"Test suite on the GPU: {counts} by `-k 'not [cpu'`; 2025-12-31, earlier sources."
+def a_file(**its) -> dict:
+    """Return what is recorded of a file of tests."""
+    counts = {"passed": 7, "failed": 0, "error": 0, "skipped": 3, "deselected": 2}
+    skips = {"no second GPU": 2, "no torch": 1}
+    options = "-q -k 'not [cpu' -n 20"
+    return OF_TODAY | counts | {"skips": skips, "options": options, "seconds": 1.5} | its
+
+
+def test_the_files_of_a_suite_are_summed_up(monkeypatch):
+    monkeypatch.setattr(suite_figures, "test_files", lambda: ["a.py", "b.py"])
+    files = {"a.py": a_file(), "b.py": a_file(passed=1, skips={"no torch": 3}, skipped=3)}
+    about = {"environment": {"gpu": "X"}}
+    said = readme.gpu_figures({**about, "tests": files}, "nvidia-x.json")[1]
+    counts = "8 passed, 0 failed, 6 skipped (for 2 reasons, in the file), 4 deselected"
+    start = f"Test suite on the GPU: {counts} by `-k 'not [cpu'`; "
+    assert said == f"{start}2026-01-01, these sources."
+    assert suite_figures.is_of_these(files)
+
+    files["b.py"] |= OF_EARLIER
+    when = "2025-12-31 to 2026-01-01; 1 of 2 files are of earlier sources"
+    assert suite_figures.suite_figures(files) == f"{start}{when}."
+    assert not suite_figures.is_of_these(files)
+    files["a.py"] |= OF_EARLIER
+    assert suite_figures.suite_figures(files) == f"{start}2025-12-31, earlier sources."
+
+    files = {"b.py": a_file(error=2, skipped=0, skips={}, deselected=0, options="")}
+    assert suite_figures.suite_figures(files) == (
+        "Test suite on the GPU: 7 passed, 0 failed, 2 with an error, 0 skipped, 0 deselected; "
+        "2026-01-01, these sources; 1 of 2 files are not recorded."
     )
+    assert not suite_figures.is_of_these(files) and not suite_figures.is_of_these({})
+
+
+def test_a_suite_that_was_recorded_as_a_whole_is_shown():
+    options = ["-q", "-k", "not [cpu", "tests"]
+    suite = a_file(deselected={"tests/test_a.py": 4, "b.py": 1}, options=options, exit=0)
+    counts = "7 passed, 0 failed, 3 skipped (for 2 reasons, in the file), 5 deselected"
+    start = f"Test suite on the GPU: {counts} by `-k 'not [cpu'`; "
+    assert suite_figures.suite_figures(suite) == f"{start}2026-01-01, these sources."
+    said = suite_figures.suite_figures(suite | OF_EARLIER)
+    assert said == f"{start}2025-12-31, earlier sources."
 
 
 def test_the_floor_of_format_work_is_a_copy_of_its_bytes():

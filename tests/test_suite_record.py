@@ -1,7 +1,8 @@
-"""A recorded run of the suite says what was left out, and why."""
+"""A recorded run of the suite: file by file, with what was left out, and why."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,20 +20,22 @@ import suite_record
 from tools import record
 
 name = "worker" if "PYTEST_XDIST_WORKER" in os.environ else "None"
-suite_record.no_gpu = lambda: None
+os.environ.setdefault("RUN", str(os.getpid()))
+suite_record.no_gpu = lambda: os.environ.get("NO_GPU")
+suite_record._PAUSE_S = float(os.environ.get("PAUSE", suite_record._PAUSE_S))
 record.environment = lambda: {"gpu": name}
 record.RESULTS = Path("results")
 """
 
-TESTS = """\
+SOME = """\
 import pytest
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_slow(n):
     pass
 
-def test_plain():
-    pass
+def test_plain(record_property):
+    record_property("with", "a property")
 
 @pytest.mark.skipif(True, reason="no second GPU")
 @pytest.mark.parametrize("n", [1, 2])
@@ -43,74 +46,198 @@ def test_torch():
     pytest.importorskip("no_such_module", reason="torch is not installed")
 """
 
+WHOLE = "import pytest\npytest.skip('all', allow_module_level=True)"
 
-@pytest.fixture(params=[[], ["-n", "2"]], ids=["alone", "xdist"])
-def run(request, tmp_path):
-    """Return a function that runs the tests, and the options that it adds."""
-    if request.param:
-        pytest.importorskip("xdist", reason="pytest-xdist is not installed")
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_some.py").write_text(TESTS)
-    (tmp_path / "test_whole.py").write_text(
-        "import pytest\npytest.skip('all', allow_module_level=True)"
-    )
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
-    outer = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+#: Tests of which no worker ends a second one before the time is over.
+LONG = """\
+import math
+import time
 
-    def ran(*options):
-        return subprocess.run(
-            [sys.executable, "-m", "pytest", *options],
-            cwd=tmp_path,
-            env=outer | {"PYTHONPATH": path, "PYTEST_ADDOPTS": "-rs"},
-            capture_output=True,
+import pytest
+import suite_record
+
+@pytest.mark.parametrize("n", range(5))
+def test_waits(n, request):
+    until = request.config.stash[suite_record._UNTIL]
+    while time.monotonic() < until < math.inf:
+        time.sleep(0.05)
+"""
+
+#: Tests of which the first ends all processes of the run while there are others.
+KILLS = """\
+import os
+import time
+
+import pytest
+
+@pytest.mark.parametrize("n", range(5))
+def test_kills(n):
+    time.sleep(2)  # until the file before has ended
+    os.killpg(int(os.environ["RUN"]), int(os.environ["SIGNAL"]))
+    time.sleep(5)
+"""
+
+#: Tests of which one ends its worker.
+DIES = """\
+import os
+from pathlib import Path
+
+import pytest
+import suite_record
+
+@pytest.mark.parametrize("n", range(6))
+def test_dies(n, request):
+    Path(f"until-{os.getpid()}").write_text(str(request.config.stash[suite_record._UNTIL]))
+    if n == 1:
+        os.abort()
+"""
+
+
+class Run:
+    """Runs tests in a folder and reads what they recorded."""
+
+    def __init__(self, folder: Path, workers: list[str]):
+        self.folder, self.workers = folder, workers
+        self.said = ""
+        (folder / "conftest.py").write_text(CONFTEST)
+        self.write(test_some=SOME)
+
+    def write(self, **texts: str) -> None:
+        for name, text in texts.items():
+            (self.folder / f"{name}.py").write_text(text)
+
+    def __call__(self, *options: str, **variables: str) -> int:
+        """Return the exit status."""
+        path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")])
+        outer = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        words = ["-p", "suite_record", "--record", *self.workers, *options]
+        ended = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=self.folder,
+            env=outer | {"PYTHONPATH": path, "PYTEST_ADDOPTS": "-rs", **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             check=False,
+            process_group=0,
         )
+        self.said = ended.stdout
+        return ended.returncode
 
-    return ran, request.param
+    @property
+    def recorded(self) -> dict:
+        """What is recorded of each file, on the one GPU that there is."""
+        paths = list((self.folder / "results").glob("*.json"))
+        assert [path.name for path in paths] in ([], ["none.json"])
+        return json.loads(paths[0].read_text())["tests"] if paths else {}
 
 
-def test_options_deselections_and_skips(run, tmp_path):
-    ran, workers = run
-    options = ["-p", "suite_record", "--record", *workers, "-k", "not slow", "test_some.py"]
-    ended = ran(*options, "test_whole.py")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    suite = json.loads((tmp_path / "results" / "none.json").read_text())["tests"]
-    assert suite["options"] == ["-rs", *options, "test_whole.py"]
-    assert suite["deselected"] == {"test_some.py": 2}
-    assert (suite["passed"], suite["failed"], suite["skipped"], suite["exit"]) == (1, 0, 4, 0)
-    assert suite["skips"] == {"no second GPU": 2, "torch is not installed": 1, "all": 1}
-    assert suite["seconds"] >= 0
-    assert [path.name for path in (tmp_path / "results").glob("*.json")] == ["none.json"]
+@pytest.fixture(params=[[], ["-n", "2", "--dist", "worksteal"]], ids=["alone", "xdist"])
+def run(request, tmp_path):
+    if request.param:
+        pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    return Run(tmp_path, request.param)
+
+
+def counts(recorded: dict) -> tuple[int, ...]:
+    """Return how many tests of a file had which end, and how many were left out."""
+    return tuple(recorded[how] for how in ("passed", "failed", "error", "skipped", "deselected"))
+
+
+def test_options_deselections_and_skips(run):
+    run.write(test_whole=WHOLE, test_slow="def test_slow(): pass", test_nothing="")
+    assert run("-k", "not slow") == 0, run.said
+    found = run.recorded
+    assert set(found) == {"test_some.py", "test_whole.py", "test_slow.py", "test_nothing.py"}
+    some = found["test_some.py"]
+    assert counts(some) == (1, 0, 0, 3, 2) and some["seconds"] >= 0
+    assert some["skips"] == {"no second GPU": 2, "torch is not installed": 1}
+    words = ["-rs", "-p", "suite_record", "--record", *run.workers, "-k", "'not slow'"]
+    assert some["options"] == " ".join(words)
+    assert counts(found["test_whole.py"]) == (0, 0, 0, 1, 0)
+    assert found["test_whole.py"]["skips"] == {"all": 1}
+    assert counts(found["test_slow.py"]) == (0, 0, 0, 0, 1)
+    assert counts(found["test_nothing.py"]) == (0, 0, 0, 0, 0)
+    assert all(its["content"] and its["date"] for its in found.values())
+
+
+def test_files_without_a_test_to_run_are_a_run_that_passes(run):
+    run.write(test_whole=WHOLE, test_slow="def test_slow(): pass")
+    assert run("-k", "not slow", "test_whole.py", "test_slow.py") == 0, run.said
+    assert set(run.recorded) == {"test_whole.py", "test_slow.py"}
+
+
+def test_a_run_that_stops_keeps_what_is_whole(run):
+    """And of the others what was recorded before."""
+    run.write(test_more="def test_fails(): pass", test_tail=LONG)
+    assert run() == 0, run.said
+    before = run.recorded
+    run.write(test_more="def test_fails():\n    assert False")
+    (run.folder / "test_some.py").unlink()
+    assert run("-x", "--record-seconds", "4", "test_more.py", "test_tail.py") != 0
+    shown = run.said.partition("short test summary")[0]
+    assert shown.count("FAILED test_more.py::test_fails\n") == 1
+    assert "not recorded, tests are left: test_tail.py" in run.said
+    after = run.recorded
+    assert set(after) == {"test_more.py", "test_tail.py"}  # a file that is gone is dropped
+    assert counts(after["test_more.py"]) == (0, 1, 0, 0, 0)
+    assert after["test_tail.py"] == before["test_tail.py"]
+
+
+def test_no_test_begins_after_the_limit_and_another_run_does_the_rest(run):
+    run.write(test_tail=LONG)
+    assert run("--record-seconds", "0") == pytest.ExitCode.INTERRUPTED
+    assert "tests are left: test_some.py, test_tail.py" in run.said and run.recorded == {}
+    assert run("--record-seconds", "6") == pytest.ExitCode.INTERRUPTED
+    assert "not recorded, tests are left: test_tail.py" in run.said
+    first = run.recorded
+    assert set(first) == {"test_some.py"} and counts(first["test_some.py"]) == (3, 0, 0, 3, 0)
+    assert run("test_tail.py") == 0, run.said
+    assert counts(run.recorded["test_tail.py"]) == (5, 0, 0, 0, 0)
+    assert run.recorded["test_some.py"] == first["test_some.py"]
 
 
 @pytest.mark.parametrize(
-    ("text", "options"),
-    [
-        ("def test_fails():\n    assert False", ["-x"]),
-        ("import pytest\ndef test_ends():\n    pytest.exit('interrupted')", []),
-    ],
-    ids=["stopped", "interrupted"],
+    ("number", "pause"),
+    [(signal.SIGTERM, "1000"), (signal.SIGINT, "1000"), (signal.SIGKILL, "0")],
+    ids=["terminated", "interrupted", "killed"],
 )
-def test_a_run_that_is_cut_short_keeps_the_record(run, tmp_path, text, options):
-    ran, workers = run
-    words = ["-p", "suite_record", "--record", *workers, *options]
-    assert ran(*words, "test_some.py").returncode == 0
-    path = tmp_path / "results" / "none.json"
-    before = path.read_text()
-    (tmp_path / "test_more.py").write_text(text)
-    ended = ran(*words, "test_more.py", "test_some.py")
-    assert ended.returncode != 0
-    if "-x" in options:
-        shown = ended.stdout.partition("short test summary")[0]
-        assert shown.count("FAILED test_more.py::test_fails\n") == 1
-    assert "not recorded: the run was cut short: " in ended.stdout, ended.stdout + ended.stderr
-    assert path.read_text() == before
+def test_what_is_whole_stays_when_a_run_is_ended(run, number, pause):
+    """Between two replacements of the record SIGKILL alone would lose it."""
+    run.write(test_tail=KILLS)
+    assert run(SIGNAL=str(int(number)), PAUSE=pause) != 0
+    assert set(run.recorded) == {"test_some.py"}, run.said
 
 
-def test_a_run_with_a_failure_is_recorded(run, tmp_path):
-    ran, workers = run
-    (tmp_path / "test_more.py").write_text("def test_fails():\n    assert False")
-    assert ran("-p", "suite_record", "--record", *workers).returncode == 1
-    suite = json.loads((tmp_path / "results" / "none.json").read_text())["tests"]
-    assert (suite["passed"], suite["failed"], suite["exit"]) == (3, 1, 1)
+def test_failures_are_recorded(run):
+    run.write(test_more="def test_fails():\n    assert False\ndef test_passes(): pass")
+    run.write(test_raises="def test_raises(no_fixture): pass")
+    assert run() == 1, run.said
+    found = run.recorded
+    assert counts(found["test_more.py"]) == (1, 1, 0, 0, 0)
+    assert counts(found["test_raises.py"]) == (0, 0, 1, 0, 0)
+    assert counts(found["test_some.py"]) == (3, 0, 0, 3, 0)
+
+
+def test_a_worker_that_dies_is_replaced_by_one_with_the_same_limit(tmp_path):
+    pytest.importorskip("xdist", reason="pytest-xdist is not installed")
+    run = Run(tmp_path, ["-n", "1"])
+    run.write(test_tail=DIES)
+    assert run("--record-seconds", "600") == 1 and "tests are left" not in run.said, run.said
+    assert counts(run.recorded["test_tail.py"]) == (5, 1, 0, 0, 0)
+    assert counts(run.recorded["test_some.py"]) == (3, 0, 0, 3, 0)
+    first, second = (path.read_text() for path in tmp_path.glob("until-*"))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "why"),
+    [
+        (["test_some.py"], {"NO_GPU": "no CUDA device"}, "--record needs a GPU: no CUDA device"),
+        (["test_some.py::test_plain"], {}, "--record takes whole files, not test_some.py::test_"),
+    ],
+    ids=["no GPU", "a part of a file"],
+)
+def test_what_cannot_be_recorded_is_refused(run, options, variables, why):
+    assert run(*options, **variables) == pytest.ExitCode.USAGE_ERROR
+    assert why in run.said and run.recorded == {}

@@ -12,10 +12,10 @@ out, each GPU has one process at a time, and one that fails is followed by anoth
 and what is recorded of these sources; CUDA_VISIBLE_DEVICES=0,1,2,3 plans for four GPUs anywhere.
 
 ``--missing`` leaves out what is recorded of these sources, whole and without a failure.
-``--seconds`` begins nothing later: no part, section, page or planted race. SIGTERM ends all
-processes, then tells what was done. What was recorded stays: sections, pages and kernels of
-compute-sanitizer one by one, other parts as a whole. So one command, given again, goes on where a
-run was cut short. In ten minutes:
+``--seconds`` begins nothing later: no part, test, section, page or planted race. SIGTERM ends all
+processes, then tells what was done. What was recorded stays: files of tests, sections, pages and
+kernels of compute-sanitizer one by one, other parts as a whole. So one command, given again, goes
+on where a run was cut short. In ten minutes:
 
     timeout 570 python -m tools.gpu --missing --seconds 480
 
@@ -64,6 +64,7 @@ from .record import (
 from .runner import NOT_BEGUN, UNFINISHED, Runner
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_NAMED = 20  # of what is missing; of files of tests there are hundreds
 _WELL = ("passed", "recorded")  # how a part ends well
 
 
@@ -93,9 +94,9 @@ class Parts:
     def todo(self, part: str) -> dict[str, float]:
         """Return what of a part shall run, with the seconds that it should take."""
         known = self.evidence
-        entries = expected(part, known, gpus=self.gpus.count)
-        missing = left(part, known) if self.only_missing else entries
-        return {entry: entries[entry] for entry in missing}
+        seconds = expected(part, known, gpus=self.gpus.count)
+        missing = left(part, known) if self.only_missing else seconds
+        return {entry: its for entry, its in seconds.items() if entry in missing}
 
     def shares(self, parts: Sequence[str]) -> list[dict[str, dict[str, float]]]:
         """Return for each GPU what it measures: for each part the entries and their seconds."""
@@ -107,7 +108,7 @@ class Parts:
                 shares[-1].setdefault(part, {})[entry] = seconds[part, entry]
         return shares
 
-    def words(self, part: str, entries: Sequence[str]) -> list[str]:
+    def words(self, part: str, entries: Mapping[str, float]) -> list[str]:
         """Return the module that does these entries of a part, and its arguments."""
         workers = str(self.gpus.workers)
         only = [word for entry in entries for word in ("--only", entry)]
@@ -121,7 +122,10 @@ class Parts:
                 options = ["-q", "-n", workers, "--dist", "worksteal", "-k", on_the_gpu]
                 if importlib.util.find_spec("pytest_timeout"):  # one that hangs is one failure
                     options += ["--timeout", "180", "--timeout-method", "thread"]
-                return ["pytest", *options, "--record", "tests"]
+                options += ["--record", *self.runner.limit("--record-seconds")]
+                # Each worker first has an equal share of all tests, in their order.
+                shares = shared_out(entries, self.gpus.workers)
+                return ["pytest", *options, *(file for share in shares for file in share)]
             case "sanitizer":
                 its = self.evidence.get("sanitizer")
                 # After a failure all is looked at again.
@@ -142,11 +146,12 @@ class Parts:
 
     def on_all(self, part: str) -> int:
         """Run a part that has all GPUs, and return the exit status."""
-        if not self.todo(part):
+        todo = self.todo(part)
+        if not todo:
             return 0
         # Each of its processes has a core, which threads of OpenBLAS would only wait for.
         environment = visible(*self.gpus.names) | {"OPENBLAS_NUM_THREADS": "1"}
-        return self.runner.run(*self.words(part, ()), environment=environment)
+        return self.runner.run(*self.words(part, todo), environment=environment)
 
     def on_one(
         self, part: str, entries: Mapping[str, float], environment: Mapping[str, str]
@@ -164,7 +169,7 @@ class Parts:
             elif part == "demo":
                 ended = self._demo(environment, beside)
             else:
-                words = self.words(part, begun)
+                words = self.words(part, {entry: rest[entry] for entry in begun})
                 ended = self.runner.run(*words, environment=environment, beside=beside)
             if ended == NOT_BEGUN:
                 return status or (ended if len(rest) == len(entries) else UNFINISHED)
@@ -215,9 +220,8 @@ class Parts:
         total = 0.0
         for part in (part for part in asked if part in ON_ALL):
             if todo := self.todo(part):
-                total += todo[part]
-                whole = "; a suite that is cut short is not recorded" if part == "suite" else ""
-                lines.append(f"  {total:5.0f} s  all GPUs: {part}, {todo[part]:.0f} s{whole}")
+                total += sum(todo.values())
+                lines.append(f"  {total:5.0f} s  all GPUs: {part}, {sum(todo.values()):.0f} s")
         shares = self.shares([part for part in asked if part in ON_ONE])
         ends = [total]
         for number, share in enumerate(shares):
@@ -289,7 +293,8 @@ def main(arguments: list[str] | None = None) -> int:
     print("\n== summary", *lines, sep="\n")
     for part in (part for part in asked if part != "doctor"):
         if names := left(part, parts.evidence):
-            print(f"not recorded of these sources: {part}: {', '.join(names)}")
+            more = f" and {len(names) - _NAMED} others" if len(names) > _NAMED else ""
+            print(f"not recorded of these sources: {part}: {', '.join(names[:_NAMED])}{more}")
     return int(not all(line.partition(": ")[2].startswith(_WELL) for line in lines))
 
 

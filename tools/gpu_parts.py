@@ -12,7 +12,8 @@ from sparsegpu.benchmark.cases import SECTIONS
 from sparsegpu.benchmark.report import WRONG
 
 from . import gallery
-from .record import RESULTS, is_of_these_sources, recorded_in, stem_of
+from .gpus import CORES_A_GPU
+from .record import RESULTS, ROOT, is_of_these_sources, recorded_in, stem_of
 
 #: The parts that have all GPUs, one after the other; then those that measure, each on one GPU.
 ON_ALL = ("doctor", "suite", "sanitizer", "fuzz", "fuzz_cpu")
@@ -22,8 +23,9 @@ PARTS = ON_ALL + ON_ONE
 _SECTION = {"suite": "tests"}  # of the record, where it is not called as the part
 #: Folders that a part depends on besides the library and its kernels.
 _FOLDERS = {"suite": ("tests",), "paths": ("benchmarks",), "profile": ("benchmarks",)}
-#: Seconds of an entry that was never recorded; of those that have all GPUs, of one GPU's.
-_SECONDS = {"doctor": 20.0, "suite": 450.0, "sanitizer": 900.0, "fuzz": 60.0, "fuzz_cpu": 40.0}
+#: Seconds of an entry that was never recorded; of those that have all GPUs, of one GPU's; of the
+#: suite those of one worker.
+_SECONDS = {"doctor": 20.0, "suite": 90.0, "sanitizer": 900.0, "fuzz": 60.0, "fuzz_cpu": 40.0}
 _SECONDS |= {"race": 20.0, "profile": 60.0, "demo": 40.0, "gallery": 20.0}
 _A_CASE_OF_PATHS = 5.0
 #: What a part needs: programs, and modules of Python.
@@ -46,8 +48,14 @@ def entries(part: str) -> dict[str, float]:
     """Return what a part records by itself, in its order, with the seconds where none is known."""
     if part == "paths":
         return {name: _A_CASE_OF_PATHS * len(cases) for name, cases in paths.sections().items()}
-    names = {"race": SECTIONS, "gallery": gallery.pages()}.get(part, (part,))
+    names = {"suite": test_files(), "race": SECTIONS, "gallery": gallery.pages()}.get(part, (part,))
     return dict.fromkeys(names, _SECONDS[part])
+
+
+def test_files() -> list[str]:
+    """Return the files of tests, as pytest names them."""
+    found = (ROOT / "tests").rglob("test_*.py")
+    return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
 def found(part: str, entry: str, evidence: Evidence) -> Mapping[str, Any]:
@@ -62,7 +70,7 @@ def is_current(part: str, entry: str, evidence: Evidence) -> bool:
     if not it or not is_of_these_sources(it, *_FOLDERS.get(part, ())):
         return False
     if part == "suite":
-        return it["exit"] == 0
+        return it["failed"] + it["error"] == 0
     if part == "sanitizer":
         return it.get("not yet looked at") == [] and not it["failures"]
     if part == "gallery":
@@ -72,7 +80,17 @@ def is_current(part: str, entry: str, evidence: Evidence) -> bool:
 
 
 def expected(part: str, evidence: Evidence, *, gpus: int = 1) -> dict[str, float]:
-    """Return the entries of a part and the seconds that they took last, with whatever sources."""
+    """Return the entries of a part and the seconds that they took last, with whatever sources.
+
+    Files of tests are shared out among workers. Those that were never recorded or that failed come
+    first, then those that take long: what takes little fills the end.
+    """
+    if part == "suite":
+        its = {file: found(part, file, evidence) for file in entries(part)}
+        workers = CORES_A_GPU * gpus
+        last = {file: it.get("seconds", _SECONDS[part]) / workers for file, it in its.items()}
+        well = {file: it.get("failed", 1) + it.get("error", 1) == 0 for file, it in its.items()}
+        return {file: last[file] for file in sorted(last, key=lambda f: (well[f], -last[f]))}
     seconds = {}
     for entry, unknown in entries(part).items():
         it = found(part, entry, evidence)

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_CORES_A_GPU = 16  # processes of a GPU of which each compiles
+CORES_A_GPU = 16  # processes of a GPU of which each compiles
 
 
 def gpu_names() -> list[str]:
@@ -90,7 +90,7 @@ class Gpus:
     @property
     def workers(self) -> int:
         """How many processes that compile and compute shall share the GPUs."""
-        return min(_CORES_A_GPU * self.count, len(os.sched_getaffinity(0)))
+        return min(CORES_A_GPU * self.count, len(os.sched_getaffinity(0)))
 
     @contextmanager
     def one(self) -> Iterator[Mapping[str, str]]:

@@ -21,10 +21,10 @@ from sparsegpu.benchmark.cases import SECTIONS, about
 from sparsegpu.benchmark.report import summary, table_rows
 from sparsegpu.engines.cuda.support import paths_page, support_table
 
-from .gpu_parts import is_current
 from .parity import parity_tables
 from .record import RESULTS, ROOT, is_of_these_sources
 from .shortfalls import shortfalls
+from .suite_figures import is_of_these, suite_figures
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
@@ -104,9 +104,12 @@ def generated() -> dict[Path, dict[str, str]]:
 
 
 def of_all_gpus(figures: Callable[[dict[str, Any], str], list[str]]) -> str:
-    """Return the paragraphs of all recorded GPUs as Markdown, first where the suite is current."""
+    """Return the paragraphs of all recorded GPUs as Markdown.
+
+    First come those that ran the test suite with these sources.
+    """
     recorded = {path.name: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
-    order = sorted(recorded, key=lambda name: not is_current("suite", "suite", recorded[name]))
+    order = sorted(recorded, key=lambda name: not is_of_these(recorded[name].get("tests", {})))
     parts = [part for name in order for part in figures(recorded[name], name)]
     return "\n\n".join(parts) or "No GPU run is recorded yet."
 
@@ -164,18 +167,6 @@ def verdicts(race: dict[str, Any]) -> str:
 def all_rows(race: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of all sections of a race, in the order of the sections."""
     return [row for section in SECTIONS if section in race for row in race[section]["rows"]]
-
-
-def suite_figures(tests: dict[str, Any]) -> str:
-    """Return the counts of the test suite, and what its record holds of what was left out."""
-    options = tests.get("options", [])
-    counts = [f"{tests[how]} {how}" for how in ("passed", "failed", "skipped")]
-    if tests.get("skips"):
-        counts[-1] += f" (for {len(tests['skips'])} reasons, in the file)"
-    if "deselected" in tests:
-        by = f" by `-k '{options[options.index('-k') + 1]}'`" if "-k" in options else ""
-        counts.append(f"{sum(tests['deselected'].values())} deselected{by}")
-    return f"Test suite on the GPU: {', '.join(counts)}; {state(tests)}."
 
 
 def race_figures(sections: dict[str, Any], name: str) -> list[str]:

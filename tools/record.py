@@ -1,10 +1,10 @@
 """The record of GPU runs, ``benchmarks/results/<gpu>.json``, which the runs themselves write.
 
-Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section; race and
-paths are recorded in parts, each as soon as it is measured. The file is replaced as a whole, by one
-process at a time: a run that is killed leaves what was recorded before. A run records git's tree
-hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/`` without
-its results.
+Each kind of run (tests, sanitizer, demo, race, profile, paths) replaces its own section; tests,
+race and paths are recorded in parts, each as soon as it is known. The file is replaced as a whole,
+by one process at a time: a run that is killed leaves what was recorded before. A run records git's
+tree hashes of what it depends on: ``sparsegpu/``, ``cuda_src/``, ``tests/``, and ``benchmarks/``
+without its results.
 They are computed from the files, so the run needs no git checkout to be compared with
 ``git rev-parse HEAD:cuda_src``; ``python -m tools.record`` prints a checkout's.
 """
@@ -18,7 +18,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,19 @@ def record(section: str, content: Mapping[str, Any], *, part: str = "") -> Path:
     with replaced(path) as sections:
         its = sections.setdefault(section, {}) if part else sections
         its[part or section] = {**stamp(found), **content}
+    return path
+
+
+def record_parts(
+    section: str, contents: Mapping[str, Mapping[str, Any]], *, kept: Callable[[str], bool]
+) -> Path:
+    """Replace parts of a section, keep of the others those of which that is said."""
+    about = environment()
+    path = _file(about)
+    with replaced(path) as sections:
+        old = {name: its for name, its in sections.get(section, {}).items() if kept(name)}
+        new = {name: {**stamp(about), **content} for name, content in contents.items()}
+        sections[section] = old | new
     return path
 
 
