@@ -28,6 +28,14 @@ def test_import_brings_in_nothing_heavy():
     assert run(code) == "[]"
 
 
+def test_bsr_array_does_without_the_solvers():
+    code = (
+        "import sys, sparsegpu; A = sparsegpu.eye(4, blocksize=(2, 2))\n"
+        "print((A @ [1.0, 2, 3, 4]).tolist(), 'sparsegpu.linalg' in sys.modules)"
+    )
+    assert run(code) == "[1.0, 2.0, 3.0, 4.0] False"
+
+
 def test_bsr_array_needs_no_cupy_scipy_or_numba():
     code = (
         "import sys, sparsegpu; sys.modules.update(cupy=None, scipy=None, numba=None)\n"

@@ -13,7 +13,6 @@ from .._arrays import check_may_wait, float8_e4m3fn, namespace
 from .._checks import bad_type, kind_of, not_offered
 from .._overlap import same_memory
 from .._protocols import leaves
-from ..linalg import aslinearoperator
 from .align import is_scalar, scaled_values
 from .powers import checked_decimals, checked_exponent, raised, rounded
 from .ufuncs import Ufuncs
@@ -49,6 +48,8 @@ class Arithmetic24(Ufuncs):
         ImportError
             For a NumPy array where SciPy is not installed.
         """
+        from ..linalg import aslinearoperator  # the solvers, which not everybody uses
+
         return aslinearoperator(self)
 
     def __mul__(self, other: Any) -> Any:

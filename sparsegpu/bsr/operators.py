@@ -14,7 +14,6 @@ from .._arrays import as_array, bfloat16, common_namespace
 from .._checks import bad_type, bad_value, broadcast_shape, kind_of, not_offered
 from .._protocols import leaves
 from ..engines import computing_engine, engine_module
-from ..linalg import aslinearoperator
 from ..ops._bsr_product import matmul, short_product
 from ..ops._common import check_sparse, is_sparse, on_device
 from ..ops.spgemm import spgemm
@@ -81,6 +80,8 @@ class Operators(BsrBase):
 
     def aslinearoperator(self) -> Any:
         """Return a linear operator of SciPy (host) or cupyx (GPU): see `sparsegpu.linalg`."""
+        from ..linalg import aslinearoperator  # the solvers, which not everybody uses
+
         return aslinearoperator(self)
 
     def matvec(self, x: Any) -> Any:
