@@ -9,7 +9,7 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="cuda-bindings (NVRTC) is not 
 from sparsegpu.engines.cuda import matrix
 from sparsegpu.engines.cuda._kernel_source import KernelSource
 from sparsegpu.engines.cuda.kernels import OPERATIONS
-from sparsegpu.engines.cuda.runtime import source
+from sparsegpu.engines.cuda.runtime import cubin, source
 from sparsegpu.engines.cuda.runtime.architectures import PORTABLE
 from sparsegpu.engines.cuda.support import kernels
 
@@ -90,6 +90,22 @@ def test_waits_that_ptxas_adds_fail(sources, monkeypatch, capsys, factor, status
         assert matrix.main(["waits"]) == status
         said = "waits sm_90a FACTOR=2: ptxas makes other instructions wait for wgmma"
         assert (said in capsys.readouterr().err) == bool(status)
+
+
+@pytest.mark.parametrize(
+    "line, waits",
+    [
+        ("(C7517) wgmma.wait_group is injected in around line 43 in function 'f'", True),
+        ("(C7517) warpgroup.wait is injected in around line 43 in function 'f'", True),
+        ("(C7519) warpgroup.arrive is injected in around line 9 in function 'f'", False),
+        ("(C7510) 'wgmma.mma_async' instructions are serialized in the function 'f'", True),
+        ("(C7510) 'wgmma.mma_async' instructions are serialized in the function 'f_g'", False),
+        ("Function properties for f", False),
+    ],
+)
+def test_what_ptxas_says_of_waits(line, waits):
+    log = f"ptxas info    : {line}\nptxas info    : Compiling entry function 'f' for 'sm_90a'"
+    assert cubin.waits_for_wgmma(log, "f") == waits
 
 
 def test_compile_errors_fail(sources, monkeypatch, capsys):

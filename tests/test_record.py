@@ -74,6 +74,20 @@ def test_the_environment_names_the_vendor_s_library(monkeypatch, version):
     assert found["gpu"] == "NVIDIA X" and found.get("cusparselt") == version
 
 
+def test_what_is_recorded_during_a_run_is_no_source(tmp_path, monkeypatch):
+    """Also where a test has put its own records elsewhere."""
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "elsewhere")
+    monkeypatch.setattr(record, "_NO_SOURCES", tmp_path / "benchmarks" / "results")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "race.py").write_text("")
+    before = record.tree_hash(tmp_path / "benchmarks")
+    (tmp_path / "benchmarks" / "results" / "a.json").write_text("{}")
+    assert record.tree_hash(tmp_path / "benchmarks") == before
+    (tmp_path / "benchmarks" / "race.py").write_text("more")
+    assert record.tree_hash(tmp_path / "benchmarks") != before
+
+
 def test_runs_that_record_at_once_lose_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     monkeypatch.setattr(record, "environment", lambda: {"gpu": "A GPU"})

@@ -15,8 +15,9 @@ _HEADER = struct.Struct("<16x2HI3QI6H")  # ELF64 file header, after its 16 ident
 _SECTION = struct.Struct("<2I4Q2I2Q")
 _SYMBOL = struct.Struct("<I2BH2Q")
 _REGCOUNT, _FRAME_SIZE, _PARAMETER = 0x2F, 0x11, 0x17
-#: What ptxas prints where it serialises ``wgmma`` (C7510, C7514) or adds a wait (C7517).
-_WAITS = r"\(C75\d\d\) [^\n]*wgmma[^\n]* in (?:the )?function '{}'"
+#: What ptxas prints where it serialises ``wgmma`` (C7510, C7514) or adds a wait (C7517), which it
+#: calls warpgroup.wait before CUDA 13.
+_WAITS = r"\(C75\d\d\) [^\n]*(?:wgmma|warpgroup\.wait)[^\n]* in (?:the )?function '{}'"
 _PARAMETER_INFO = struct.Struct("<I2HI")  # of EIATTR_KPARAM_INFO: -, number, offset, size << 18
 
 
@@ -71,8 +72,13 @@ def read_resources(code: bytes, entry: str, log: str = "") -> Resources | None:
         shared=0 if shared is None else shared[1],
         spill_stores=stores,
         spill_loads=loads,
-        waits_for_wgmma=re.search(_WAITS.format(re.escape(entry)), log) is not None,
+        waits_for_wgmma=waits_for_wgmma(log, entry),
     )
+
+
+def waits_for_wgmma(log: str, entry: str) -> bool:
+    """Return whether ptxas says that an entry point waits for ``wgmma`` (see `Resources`)."""
+    return re.search(_WAITS.format(re.escape(entry)), log) is not None
 
 
 def parameter_sizes(code: bytes, entry: str) -> list[int]:
