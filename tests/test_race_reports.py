@@ -162,6 +162,22 @@ def test_the_files_of_a_suite_are_summed_up(monkeypatch):
     assert not suite_figures.is_of_these(files) and not suite_figures.is_of_these({})
 
 
+def test_gpus_stand_in_order_of_their_suites(monkeypatch, tmp_path):
+    monkeypatch.setattr(suite_figures, "test_files", lambda: ["a.py"])
+    monkeypatch.setattr(readme, "RESULTS", tmp_path)
+    files = {
+        "a": a_file(failed=1),
+        "b": a_file() | OF_EARLIER,
+        "c": a_file(),
+        "d": a_file(error=1) | OF_EARLIER,
+    }
+    for name, its in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps({"tests": {"a.py": its}}))
+    (tmp_path / "e.json").write_text("{}")  # which has not run it
+    shown = readme.of_all_gpus(lambda sections, name: [name[0]])
+    assert shown.split("\n\n") == ["c", "b", "e", "a", "d"]
+
+
 def test_a_suite_that_was_recorded_as_a_whole_is_shown():
     options = ["-q", "-k", "not [cpu", "tests"]
     suite = a_file(deselected={"tests/test_a.py": 4, "b.py": 1}, options=options, exit=0)
