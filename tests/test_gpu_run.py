@@ -103,7 +103,9 @@ def start(tmp_path):
     for part in ("race", "paths", "profile"):
         (folder / f"{part}.py").write_text(BENCHMARK)
 
-    return partial(driven_runs.start, tmp_path, CUDA_VISIBLE_DEVICES="0,1,2,3")
+    # A suite that is started takes no options of the one that starts it.
+    alone = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "PYTEST_ADDOPTS": ""}
+    return partial(driven_runs.start, tmp_path, **alone)
 
 
 @pytest.fixture
