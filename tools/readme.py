@@ -24,7 +24,7 @@ from sparsegpu.engines.cuda.support import paths_page, support_table
 from .parity import parity_tables
 from .record import RESULTS, ROOT, is_of_these_sources
 from .shortfalls import shortfalls
-from .suite_figures import failed, is_of_these, suite_figures
+from .suite_figures import failures, is_of_these, suite_figures
 
 _README = ROOT / "README.md"
 _PERFORMANCE = ROOT / "docs" / "performance.md"
@@ -106,11 +106,12 @@ def generated() -> dict[Path, dict[str, str]]:
 def of_all_gpus(figures: Callable[[dict[str, Any], str], list[str]]) -> str:
     """Return the paragraphs of all recorded GPUs as Markdown.
 
-    First come those that ran the test suite with these sources, last those where tests failed.
+    First come those where fewest tests failed; of these, those that ran with these sources.
     """
     recorded = {path.name: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
     suites = {name: sections.get("tests", {}) for name, sections in recorded.items()}
-    order = sorted(recorded, key=lambda name: (failed(suites[name]), not is_of_these(suites[name])))
+    rank = {name: (failures(its), not is_of_these(its)) for name, its in suites.items()}
+    order = sorted(recorded, key=rank.__getitem__)
     parts = [part for name in order for part in figures(recorded[name], name)]
     return "\n\n".join(parts) or "No GPU run is recorded yet."
 

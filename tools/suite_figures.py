@@ -41,9 +41,9 @@ def is_of_these(tests: Mapping[str, Any]) -> bool:
     return bool(files) and not not_recorded(files) and not of_earlier_sources(files)
 
 
-def failed(tests: Mapping[str, Any]) -> bool:
-    """Return whether a test failed, of any file."""
-    return any(its["failed"] + its["error"] for its in files_of(tests).values())
+def failures(tests: Mapping[str, Any]) -> int:
+    """Return how many tests failed, of all files."""
+    return sum(its["failed"] + its["error"] for its in files_of(tests).values())
 
 
 def suite_figures(tests: Mapping[str, Any]) -> str:
