@@ -114,6 +114,12 @@ def device_name(array: Any) -> str:
     return "cpu" if device is None else f"cuda:{device}"
 
 
+def is_masked(x: Any) -> bool:
+    """Return whether ``x`` is one of NumPy's masked arrays: only who imports them can have one."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(x, masked.MaskedArray)
+
+
 def as_array(x: Any, function: str, argument: str) -> Any:
     """Return ``x`` as a NumPy or CuPy array without moving it across the bus.
 
@@ -128,7 +134,7 @@ def as_array(x: Any, function: str, argument: str) -> Any:
         _PASSED.add(namespace(x).ndarray)
         return x
     if isinstance(x, np.ndarray):
-        if isinstance(x, np.ma.MaskedArray):
+        if is_masked(x):
             expected = "an array without a mask (x.filled(value))"
             raise bad_type(function, argument, expected, type(x).__name__)
         return x.view(np.ndarray)

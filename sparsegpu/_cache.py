@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -186,6 +185,8 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_used(*_folders(path)):  # others may have been faster
             return False
+        import tempfile  # what only writers need
+
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(sha256(payload).digest())

@@ -8,8 +8,6 @@ whatever is wrong is a ValueError that names file and member.
 from __future__ import annotations
 
 import os
-import secrets
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from math import prod
@@ -51,7 +49,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     A file that is replaced passes its permissions on, and a link goes on pointing to it.
     """
     given, path = path, os.path.realpath(path)
-    name = f".sparsegpu-{secrets.token_hex(8)}{os.path.splitext(path)[1]}"
+    name = f".sparsegpu-{os.urandom(8).hex()}{os.path.splitext(path)[1]}"
     whole = os.path.join(os.path.dirname(path), name)
     try:
         with open(whole, "xb") as stream:  # the system gives it the permissions of any new file
@@ -110,6 +108,8 @@ class Members:
     def __init__(self, function: str, stream: Any):
         self._function = function
         self.name = str(getattr(stream, "name", type(stream).__name__))
+        import zipfile  # what only readers of files need
+
         with self.explained("an .npz file"):
             self._size = stream.seek(0, os.SEEK_END)
             self._archive = zipfile.ZipFile(stream)
@@ -157,9 +157,11 @@ class Members:
         info = self._archive.NameToInfo.get(f"{member}.npy")
         if info is None:
             raise self.refusal("an array", "none", member)
+        from zipfile import ZIP_DEFLATED, ZIP_STORED
+
         sizes = {
-            zipfile.ZIP_STORED: (info.file_size == info.compress_size),
-            zipfile.ZIP_DEFLATED: info.file_size <= _MOST_INFLATED * info.compress_size,
+            ZIP_STORED: (info.file_size == info.compress_size),
+            ZIP_DEFLATED: info.file_size <= _MOST_INFLATED * info.compress_size,
         }
         if not sizes.get(info.compress_type, False) or info.compress_size > self._size:
             got = f"{info.file_size} (method {info.compress_type})"

@@ -19,6 +19,7 @@ from .._arrays import (
     device_of,
     float8_e4m3fn,
     is_jax,
+    is_masked,
 )
 from .._checks import bad_type, bad_value, kind_of
 from .._overlap import overlapping, overlaps_itself, same_memory
@@ -27,7 +28,6 @@ from ..pattern import Pattern
 
 _ANYWHERE: AbstractContextManager = nullcontext()
 _OPERANDS, _CONTAINED = frozenset(OPERAND_DTYPES), frozenset(CONTAINER_DTYPES)
-_CHANGED = (np.matrix, np.ma.MaskedArray)  # whose elements are no longer those of an array
 _FLOATS = (*HALF_DTYPES, np.dtype(np.float32))
 
 
@@ -70,7 +70,9 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
     An object that `as_array` would copy (a list) could not be written to. A ``numpy.memmap``, or
     another class of NumPy arrays, stays what it is, so that the caller gets it back.
     """
-    if x is None or (isinstance(x, np.ndarray) and not isinstance(x, _CHANGED)):
+    if x is None or type(x) is np.ndarray:
+        return x
+    if isinstance(x, np.ndarray) and not isinstance(x, np.matrix) and not is_masked(x):
         return x
     if isinstance(x, (list, tuple, int, float, complex, np.generic, np.matrix)):
         raise bad_type(function, argument, "an array to write to", type(x).__name__)
