@@ -185,10 +185,8 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_used(*_folders(path)):  # others may have been faster
             return False
-        import tempfile  # what only writers need
-
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
+        temporary = path.parent / f".{os.urandom(8).hex()}.tmp"
+        with open(temporary, "xb", opener=_private) as file:
             file.write(sha256(payload).digest())
             file.write(payload)
         os.replace(temporary, path)
@@ -206,7 +204,11 @@ def write_entry(kind: str, key: str, payload: bytes, directory: Path | None = No
             _remove(temporary)
 
 
-def _remove(path: str) -> None:
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _remove(path: Path) -> None:
     try:
         os.unlink(path)
     except OSError:

@@ -7,6 +7,21 @@ from pathlib import Path
 
 from tools.record import ROOT
 
+#: Tests of a suite that records, of which no worker ends a second one before the time is over.
+LONG_TESTS = """\
+import math
+import time
+
+import pytest
+import suite_record
+
+@pytest.mark.parametrize("n", range(5))
+def test_waits(n, request):
+    until = request.config.stash[suite_record._UNTIL]
+    while time.monotonic() < until < math.inf:
+        time.sleep(0.05)
+"""
+
 
 def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen:
     """Start the driver in a folder, with our packages."""

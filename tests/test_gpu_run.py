@@ -80,18 +80,6 @@ def pytest_addoption(parser, pluginmanager):
     pluginmanager.register(suite_record)
 """
 
-#: Tests of which no worker ends a second one before the time is over.
-LONG_TESTS = """\
-import math, time
-import pytest, suite_record
-
-@pytest.mark.parametrize("n", range(5))
-def test_waits(n, request):
-    until = request.config.stash[suite_record._UNTIL]
-    while time.monotonic() < until < math.inf:
-        time.sleep(0.05)
-"""
-
 
 @pytest.fixture
 def start(tmp_path):
@@ -188,7 +176,7 @@ def test_a_suite_that_a_limit_cuts_short_is_gone_on_with(start, recorded, tmp_pa
     tests.mkdir()
     (tests / "conftest.py").write_text(CONFTEST)
     (tests / "test_short.py").write_text("def test_passes(): pass")
-    (tests / "test_waits.py").write_text(LONG_TESTS)
+    (tests / "test_waits.py").write_text(driven_runs.LONG_TESTS)
     run = start("suite", "--seconds", "8")
     said = run.communicate()[0]
     assert run.returncode == 1 and "suite: unfinished, status 2" in said, said

@@ -32,10 +32,20 @@ def test_bsr_array_does_without_what_others_need():
     code = (
         "import sys, numpy as np; before = {*sys.modules}; from sparsegpu import bsr_array\n"
         "A = bsr_array((np.ones((1, 2, 2)), np.zeros(1, 'i4'), np.arange(2)), shape=(2, 2))\n"
-        "others = {'sparsegpu.linalg', 'numpy.ma', 'tempfile', 'zipfile'}\n"
+        "others = {'sparsegpu.linalg', 'numpy.ma', 'tempfile', 'zipfile', 'html'}\n"
         "print(A.nnzb, others & {*sys.modules} - before)"
     )
     assert run(code) == "1 set()"
+
+
+def test_a_product_does_without_the_paths_of_other_operations():
+    code = """
+import sys
+from sparsegpu.engines.cuda import addmm
+rooms = {name for name in sys.modules if ".paths." in name and ".paths._" not in name}
+print(rooms == {path.__name__ for path in addmm.BSR})
+"""
+    assert run(code) == "True"
 
 
 def test_bsr_array_needs_no_cupy_scipy_or_numba():

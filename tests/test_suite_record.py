@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import driven_runs
+
 ROOT = Path(__file__).parents[1]
 
 #: As if on a GPU; on another one in the workers of pytest-xdist.
@@ -47,21 +49,6 @@ def test_torch():
 """
 
 WHOLE = "import pytest\npytest.skip('all', allow_module_level=True)"
-
-#: Tests of which no worker ends a second one before the time is over.
-LONG = """\
-import math
-import time
-
-import pytest
-import suite_record
-
-@pytest.mark.parametrize("n", range(5))
-def test_waits(n, request):
-    until = request.config.stash[suite_record._UNTIL]
-    while time.monotonic() < until < math.inf:
-        time.sleep(0.05)
-"""
 
 #: Tests of which the first ends all processes of the run while there are others.
 KILLS = """\
@@ -169,7 +156,7 @@ def test_files_without_a_test_to_run_are_a_run_that_passes(run):
 
 def test_a_run_that_stops_keeps_what_is_whole(run):
     """And of the others what was recorded before."""
-    run.write(test_more="def test_fails(): pass", test_tail=LONG)
+    run.write(test_more="def test_fails(): pass", test_tail=driven_runs.LONG_TESTS)
     assert run() == 0, run.said
     before = run.recorded
     run.write(test_more="def test_fails():\n    assert False")
@@ -185,7 +172,7 @@ def test_a_run_that_stops_keeps_what_is_whole(run):
 
 
 def test_no_test_begins_after_the_limit_and_another_run_does_the_rest(run):
-    run.write(test_tail=LONG)
+    run.write(test_tail=driven_runs.LONG_TESTS)
     assert run("--record-seconds", "0") == pytest.ExitCode.INTERRUPTED
     assert "tests are left: test_some.py, test_tail.py" in run.said and run.recorded == {}
     assert run("--record-seconds", "6") == pytest.ExitCode.INTERRUPTED

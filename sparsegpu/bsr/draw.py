@@ -7,8 +7,6 @@ too faint to be seen. What is not stored is transparent.
 
 from __future__ import annotations
 
-import textwrap
-from html import escape
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +37,8 @@ class Drawings(Patterned):
 
     def _repr_html_(self) -> str:
         """Return the line of `repr` over a small picture of the pattern (for notebooks)."""
+        from html import escape  # what only pictures need
+
         line = f"<div><code>{escape(repr(self))}</code>"
         if not self.nnzb:
             return f"{line}</div>"
@@ -202,6 +202,8 @@ def _em(ax: Any) -> float:
 
 def _wrap(text: Any, room: float) -> None:
     """Make a text of matplotlib smaller and break it, where it is longer than some pixels."""
+    from textwrap import fill
+
     from matplotlib.font_manager import FontProperties
 
     small = FontProperties(size="small").get_size_in_points()
@@ -214,7 +216,7 @@ def _wrap(text: Any, room: float) -> None:
         text.set_fontsize(min(text.get_fontsize(), small))
         whole = text.get_text()
         letters = max(1, int(len(whole) * room / length()))
-        text.set_text(textwrap.fill(whole, letters, break_long_words=False))
+        text.set_text(fill(whole, letters, break_long_words=False))
 
 
 def shaded(ax: Any, shares: np.ndarray, **keywords: Any) -> Any:
@@ -274,4 +276,6 @@ def svg(
 
 def caption(text: str) -> str:
     """Return a small line below a picture; nothing for no text."""
+    from html import escape
+
     return f"<br><small>{escape(text)}</small>" if text else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,8 @@ class Drawings:
 
     def _repr_html_(self: Any) -> str:
         """Return the line of `repr` over a strip of groups (for notebooks)."""
+        from html import escape  # what only pictures need
+
         line = f"<div><code>{escape(repr(self))}</code>"
         kept, group, by_rows = self._corner(8, 64)
         if not kept.size:

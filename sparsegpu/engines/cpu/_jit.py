@@ -13,6 +13,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import numpy.ma  # asked for in the first call, which a fork may interrupt
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.compiler_lock import global_compiler_lock

@@ -40,148 +40,120 @@ A path's module says everything about it, and importing it needs no GPU:
 ``launches(product, tile)``
     The launches, or None where only looking at the device shows that it does not serve.
 
-A family's tuple is the order in which its paths are asked (`_dispatch.py`). To add a path, write
-its module and put it into the tuple.
+A family's tuple (``BSR``, ``ATTENTION``, ...) is the order in which its paths are asked
+(`_dispatch.py`). To add a path, write its module and put its stem into ``_STEMS``.
 """
 
 from __future__ import annotations
 
+from functools import cache
+from importlib import import_module
 from types import ModuleType
-
-from . import (
-    bsr_addmm_dense,
-    bsr_addmm_f32,
-    bsr_addmm_f64,
-    bsr_addmm_groups,
-    bsr_addmm_simt,
-    bsr_addmm_skinny,
-    bsr_addmm_skinny_sm90,
-    bsr_addmm_sm80,
-    bsr_addmm_sm90,
-    bsr_addmm_vector,
-    bsr_addmm_vector_mma,
-    bsr_attention_backward_fma,
-    bsr_attention_backward_simt,
-    bsr_attention_backward_sm80,
-    bsr_attention_backward_sm90,
-    bsr_attention_decode,
-    bsr_attention_f64,
-    bsr_attention_fma,
-    bsr_attention_simt,
-    bsr_attention_sm80,
-    bsr_attention_sm90,
-    bsr_sampled_addmm_f32,
-    bsr_sampled_addmm_f64,
-    bsr_sampled_addmm_simt,
-    bsr_sampled_addmm_sm80,
-    bsr_sampled_addmm_sm90,
-    bsr_semi_structured_addmm_simt,
-    bsr_semi_structured_addmm_sm80,
-    bsr_semi_structured_addmm_sm90,
-    bsr_spgemm_f32,
-    bsr_spgemm_f64,
-    bsr_spgemm_f64_tiled,
-    bsr_spgemm_simt,
-    bsr_spgemm_sm80,
-    bsr_spgemm_small,
-    scatter_mm_f32,
-    scatter_mm_f64,
-    scatter_mm_simt,
-    scatter_mm_sm80,
-    scatter_mm_sm90,
-    semi_structured_addmm_simt,
-    semi_structured_addmm_skinny_sm90,
-    semi_structured_addmm_sm80,
-    semi_structured_addmm_sm90,
-)
+from typing import Any
 
 Family = tuple[ModuleType, ...]
 
-#: BSR @ dense.
-BSR: Family = (
-    bsr_addmm_dense,
-    bsr_addmm_vector_mma,
-    bsr_addmm_vector,
-    bsr_addmm_skinny_sm90,
-    bsr_addmm_skinny,
-    bsr_addmm_sm90,
-    bsr_addmm_groups,
-    bsr_addmm_f64,
-    bsr_addmm_sm80,
-    bsr_addmm_f32,
-    bsr_addmm_simt,
-)
-
-#: 2:4 @ dense.
-SEMI_STRUCTURED: Family = (
-    semi_structured_addmm_skinny_sm90,
-    semi_structured_addmm_sm90,
-    semi_structured_addmm_sm80,
-    semi_structured_addmm_simt,
-)
-
-#: BSR of 2:4 blocks @ dense.
-BSR_SEMI_STRUCTURED: Family = (
-    bsr_semi_structured_addmm_sm90,
-    bsr_semi_structured_addmm_sm80,
-    bsr_semi_structured_addmm_simt,
-)
-
-#: Attention over a block mask.
-ATTENTION: Family = (
-    bsr_attention_decode,
-    bsr_attention_sm90,
-    bsr_attention_sm80,
-    bsr_attention_f64,
-    bsr_attention_fma,
-    bsr_attention_simt,
-)
-
-#: Gradients of attention's query, key and value.
-ATTENTION_BACKWARD: Family = (
-    bsr_attention_backward_sm90,
-    bsr_attention_backward_sm80,
-    bsr_attention_backward_fma,
-    bsr_attention_backward_simt,
-)
-
-#: Dense @ dense at the stored blocks.
-SAMPLED: Family = (
-    bsr_sampled_addmm_sm90,
-    bsr_sampled_addmm_sm80,
-    bsr_sampled_addmm_f64,
-    bsr_sampled_addmm_f32,
-    bsr_sampled_addmm_simt,
-)
-
-#: BSR @ BSR.
-SPGEMM: Family = (
-    bsr_spgemm_f64,
-    bsr_spgemm_small,
-    bsr_spgemm_sm80,
-    bsr_spgemm_f64_tiled,
-    bsr_spgemm_f32,
-    bsr_spgemm_simt,
-)
-
-#: Blocks @ blocks, added where lists say.
-SCATTER: Family = (
-    scatter_mm_sm90,
-    scatter_mm_sm80,
-    scatter_mm_f64,
-    scatter_mm_f32,
-    scatter_mm_simt,
-)
-
-#: The families by the operations that they compute.
-FAMILIES: dict[str, Family] = {
-    "bsr_addmm": BSR,
-    "semi_structured_addmm": SEMI_STRUCTURED,
-    "scaled_mm": SEMI_STRUCTURED,
-    "bsr_semi_structured_addmm": BSR_SEMI_STRUCTURED,
-    "scaled_dot_product_attention": ATTENTION,
-    "scaled_dot_product_attention_backward": ATTENTION_BACKWARD,
-    "sampled_addmm": SAMPLED,
-    "bsr_spgemm": SPGEMM,
-    "scatter_mm": SCATTER,
+#: The stems of every family's paths, in the order in which they are asked.
+_STEMS = {
+    # BSR @ dense.
+    "BSR": (
+        "bsr_addmm_dense",
+        "bsr_addmm_vector_mma",
+        "bsr_addmm_vector",
+        "bsr_addmm_skinny_sm90",
+        "bsr_addmm_skinny",
+        "bsr_addmm_sm90",
+        "bsr_addmm_groups",
+        "bsr_addmm_f64",
+        "bsr_addmm_sm80",
+        "bsr_addmm_f32",
+        "bsr_addmm_simt",
+    ),
+    # 2:4 @ dense.
+    "SEMI_STRUCTURED": (
+        "semi_structured_addmm_skinny_sm90",
+        "semi_structured_addmm_sm90",
+        "semi_structured_addmm_sm80",
+        "semi_structured_addmm_simt",
+    ),
+    # BSR of 2:4 blocks @ dense.
+    "BSR_SEMI_STRUCTURED": (
+        "bsr_semi_structured_addmm_sm90",
+        "bsr_semi_structured_addmm_sm80",
+        "bsr_semi_structured_addmm_simt",
+    ),
+    # Attention over a block mask.
+    "ATTENTION": (
+        "bsr_attention_decode",
+        "bsr_attention_sm90",
+        "bsr_attention_sm80",
+        "bsr_attention_f64",
+        "bsr_attention_fma",
+        "bsr_attention_simt",
+    ),
+    # Gradients of attention's query, key and value.
+    "ATTENTION_BACKWARD": (
+        "bsr_attention_backward_sm90",
+        "bsr_attention_backward_sm80",
+        "bsr_attention_backward_fma",
+        "bsr_attention_backward_simt",
+    ),
+    # Dense @ dense at the stored blocks.
+    "SAMPLED": (
+        "bsr_sampled_addmm_sm90",
+        "bsr_sampled_addmm_sm80",
+        "bsr_sampled_addmm_f64",
+        "bsr_sampled_addmm_f32",
+        "bsr_sampled_addmm_simt",
+    ),
+    # BSR @ BSR.
+    "SPGEMM": (
+        "bsr_spgemm_f64",
+        "bsr_spgemm_small",
+        "bsr_spgemm_sm80",
+        "bsr_spgemm_f64_tiled",
+        "bsr_spgemm_f32",
+        "bsr_spgemm_simt",
+    ),
+    # Blocks @ blocks, added where lists say.
+    "SCATTER": (
+        "scatter_mm_sm90",
+        "scatter_mm_sm80",
+        "scatter_mm_f64",
+        "scatter_mm_f32",
+        "scatter_mm_simt",
+    ),
 }
+
+#: The families of the operations that paths compute.
+_FAMILY_OF = {
+    "bsr_addmm": "BSR",
+    "semi_structured_addmm": "SEMI_STRUCTURED",
+    "scaled_mm": "SEMI_STRUCTURED",
+    "bsr_semi_structured_addmm": "BSR_SEMI_STRUCTURED",
+    "scaled_dot_product_attention": "ATTENTION",
+    "scaled_dot_product_attention_backward": "ATTENTION_BACKWARD",
+    "sampled_addmm": "SAMPLED",
+    "bsr_spgemm": "SPGEMM",
+    "scatter_mm": "SCATTER",
+}
+
+
+def family_of(operation: str) -> Family:
+    """Return the paths of an operation."""
+    return _family(_FAMILY_OF[operation])
+
+
+@cache
+def _family(name: str) -> Family:
+    """Import a family's paths when it is asked for: a product does without those of attention."""
+    return tuple(import_module(f"{__name__}.{stem}") for stem in _STEMS[name])
+
+
+def __getattr__(name: str) -> Any:
+    """Return a family, or ``FAMILIES``: all of them, by the operations that they compute."""
+    if name == "FAMILIES":
+        return {operation: family_of(operation) for operation in _FAMILY_OF}
+    if name not in _STEMS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _family(name)

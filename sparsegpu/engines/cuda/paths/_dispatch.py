@@ -9,7 +9,7 @@ from typing import Any
 from ..runtime.device import runs_here
 from ..runtime.launch import Work
 from ..winners import Config
-from . import FAMILIES, Family
+from . import Family, family_of
 from ._examples import field_names
 from ._facts import Facts
 from ._fields import MODEL, ConfigError, Fields, refused
@@ -94,7 +94,7 @@ def check_config(operation: str, config: Config, function: str) -> None:
     ConfigError
         No path or an unknown one, an unknown field, a field that is no integer.
     """
-    family = FAMILIES[operation]
+    family = family_of(operation)
     if "path" not in config and config:
         raise refused("config", "a 'path' besides its fields", repr(config), function)
     name = config.get("path", MODEL["path"])

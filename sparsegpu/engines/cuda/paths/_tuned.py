@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,12 @@ from ....pattern import Pattern
 from .._transpose import transpose_pattern
 from ..runtime.device import architecture
 from ..winners import Config, Family, Kind, density_bucket, snapshot
-from ._attention import Attention
 from ._product import Product, layout_of
-from ._sampled import Sampled, SampledFacts
-from ._scatter import Scatter
+
+if TYPE_CHECKING:  # a product needs no other operation's
+    from ._attention import Attention
+    from ._sampled import Sampled, SampledFacts
+    from ._scatter import Scatter
 
 
 def tuned_config(p: Product) -> Config | None:
