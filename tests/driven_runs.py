@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tools.record import ROOT
 
-#: Tests of a suite that records, of which no worker ends a second one before the time is over.
+#: Tests of a suite that records, more than it has workers: of which none ends a second one before
+#: the time is over.
 LONG_TESTS = """\
 import math
 import time
@@ -15,7 +16,7 @@ import time
 import pytest
 import suite_record
 
-@pytest.mark.parametrize("n", range(5))
+@pytest.mark.parametrize("n", range(99))
 def test_waits(n, request):
     until = request.config.stash[suite_record._UNTIL]
     while time.monotonic() < until < math.inf:

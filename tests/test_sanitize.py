@@ -17,10 +17,10 @@ from tools import sanitize, sanitizer_report, trial
 from tools.barriers import find_barriers, takes_several_tiles, write_build
 from tools.operands import Operands
 from tools.record import ROOT
-from tools.sanitize import Harness, passing, some, steady
+from tools.sanitize import Harness, passing, some
 from tools.small_cases import cases, digest
 from tools.trial import Request
-from tools.trial_runner import Outcome, TrialRunner, differs, passed_by_none, summary_of
+from tools.trial_runner import Outcome, TrialRunner, differs, passed_by_none, steady, summary_of
 
 SOURCES = ROOT / "cuda_src"
 

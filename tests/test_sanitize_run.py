@@ -15,7 +15,7 @@ import pytest
 import driven_runs
 from tools.barriers import find_barriers
 from tools.record import ROOT
-from tools.sanitizer_report import REMOVALS
+from tools.sanitizer_report import PASSED, REMOVALS
 
 KERNELS = ("bsr_addmm_f32", "bsr_softmax", "bsr_scatter")
 PLACES = {kernel: len(find_barriers(kernel, ROOT / "cuda_src")) for kernel in KERNELS}
@@ -143,6 +143,8 @@ def test_a_run_that_is_ended_keeps_the_kernels_that_it_knows(start, recorded, tm
     assert {kernel for _, kernel, *_ in trials} == {"None", "bsr_addmm_f32", "bsr_softmax"}
     again = {kernel for _, kernel, _, delays in trials if kernel != "None" and delays == "False"}
     assert again == {"bsr_softmax"} and section[REMOVALS] == {}  # under racecheck
+    delayed = {barrier != "None" for *_, barrier, delays in trials if delays == "True"}
+    assert delayed == {True} and section[PASSED] == {}  # unchanged kernels had been
 
 
 def test_no_trial_begins_after_the_limit(start, recorded):

@@ -43,7 +43,7 @@ from typing import Any, TypeVar
 from .barriers import Barrier, find_barriers
 from .record import ROOT
 from .sanitizer_log import Race, merged, read, total
-from .sanitizer_report import REMOVALS, Report, source_hash
+from .sanitizer_report import PASSED, REMOVALS, Report, source_hash
 from .small_cases import cases
 from .trial_runner import (
     TOOLS,
@@ -53,6 +53,7 @@ from .trial_runner import (
     last_lines,
     passed_by_none,
     ran,
+    steady,
     summary_of,
 )
 
@@ -65,6 +66,7 @@ _LONG_CASES_A_KERNEL = 20
 _CASES_A_BARRIER = 2  # each is a build of its own
 _ROUNDS = 1000
 _LAUNCHES = 1000  # at least, where a minute is too short for the rounds
+_UNSTEADY = " under random delays: "  # in a failure, after the kernel
 #: Kernels a GPU that are looked at together: fewer leave processes idle more often.
 _SHARE = 14
 
@@ -119,10 +121,6 @@ class Harness:
         For each kernel the cases that launch it in every run.
     barriers : dict
         For each kernel that is looked at its barriers.
-    whole : dict
-        For each kernel the outcome of its unchanged build under delays.
-    chosen : dict
-        For each kernel and number of a barrier the cases that are to detect its removal.
     seen : dict
         For each kernel and label of a barrier by what its removal was detected.
     """
@@ -132,8 +130,6 @@ class Harness:
     seconds: float = math.inf
     reach: dict[str, list[str]] = field(default_factory=dict)
     barriers: dict[str, list[Barrier]] = field(default_factory=dict)
-    whole: dict[str, Outcome] = field(default_factory=dict)
-    chosen: dict[Plant, list[str]] = field(default_factory=dict)
     seen: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def survey(self, kernels: list[str]) -> None:
@@ -215,31 +211,42 @@ class Harness:
     def delay(self, share: list[str]) -> list[str]:
         """Run kernels unchanged under random delays, and choose cases for each barrier.
 
-        Returns the kernels for which there was time, as the next parts do.
+        Returns the kernels for which there was time, as the next parts do. Of those that an
+        earlier run delayed it is known.
         """
-        few = {kernel: some(self.reach[kernel]) for kernel in share}
+        known = self.report.content.get(PASSED, {})
+        done = [kernel for kernel in share if kernel in known]
+        few = {kernel: some(self.reach[kernel]) for kernel in share if kernel not in known}
         limits = {"rounds": _ROUNDS, "seconds": 60, "limit": 130}
-        ran = dict(
-            self._parallel(
-                _DELAYED_PROCESSES,
-                lambda kernel: self.runner.run(few[kernel], kernel=kernel, delays=True, **limits),
-                sorted(few, key=lambda kernel: -len(few[kernel])),  # long ones first
-            )
-        )
-        self.whole |= ran
-        done = [kernel for kernel in share if kernel in ran]
-        summaries = {kernel: summary_of(ran[kernel], len(few[kernel]), None) for kernel in done}
-        for kernel in done:
-            barriers = self.barriers[kernel]
-            outcome, change = self.whole[kernel], self.whole[kernel].change
-            if not steady(outcome) or change is None or change["launches"] < _LAUNCHES:
-                self._fail(f"{kernel} under random delays: {summaries[kernel]}")
-            for label in passed_by_none(barriers, change):
-                self._fail(f"{kernel} {label}: no warp passed it")
-            for i in range(len(barriers)):
-                self.chosen[kernel, i] = passing(outcome, i) or few[kernel]
-        self.report.add(**{"whole under delays": summaries})
+        order = sorted(few, key=lambda kernel: -len(few[kernel]))  # long ones first
+
+        def outcome_of(kernel: str) -> Outcome:
+            return self.runner.run(few[kernel], kernel=kernel, delays=True, **limits)
+
+        for kernel, outcome in self._parallel(_DELAYED_PROCESSES, outcome_of, order):
+            self._delayed(kernel, outcome, few[kernel])
+            done.append(kernel)
         return done
+
+    def _delayed(self, kernel: str, outcome: Outcome, names: list[str]) -> None:
+        """Report what a kernel did under delays, and the cases that are to detect removals."""
+        barriers, change = self.barriers[kernel], outcome.change
+        summary = summary_of(outcome, len(names), None)
+        if not steady(outcome) or change is None or change["launches"] < _LAUNCHES:
+            self._fail(f"{kernel}{_UNSTEADY}{summary}")
+        for label in passed_by_none(barriers, change):
+            self._fail(f"{kernel} {label}: no warp passed it")
+        chosen = [passing(outcome, i) or names for i in range(len(barriers))]
+        self.report.add(
+            sources={kernel: source_hash(kernel)},
+            **{PASSED: {kernel: chosen}, "whole under delays": {kernel: summary}},
+        )
+
+    def _cases_of(self, plant: Plant) -> list[str]:
+        """Return the cases that are to detect a removal, or racecheck's of an unchanged kernel."""
+        kernel, i = plant
+        known: dict[str, list[list[str]]] = self.report.content[PASSED]
+        return some(self.reach[kernel]) if i is None else known[kernel][i]
 
     def plant(self, share: list[str]) -> list[str]:
         """Remove each barrier under racecheck; return the kernels where it missed a removal.
@@ -252,14 +259,12 @@ class Harness:
         new = [kernel for kernel in share if kernel not in known]
         plants: list[Plant] = [(kernel, None) for kernel in new]
         plants += [(kernel, i) for kernel in new for i in range(len(self.barriers[kernel]))]
+        names = {plant: self._cases_of(plant) for plant in plants}
 
         def outcome_of(plant: Plant) -> Outcome:
             kernel, i = plant
-            names = some(self.reach[kernel]) if i is None else self.chosen[kernel, i]
-            limit = 150 if i is None else 60
-            return self.runner.run(
-                names, "racecheck", kernel=kernel, barrier=i, rounds=1, limit=limit
-            )
+            limits = {"rounds": 1, "limit": 150 if i is None else 60}
+            return self.runner.run(names[plant], "racecheck", kernel=kernel, barrier=i, **limits)
 
         for kernel, outcomes in self._by_kernel(_PROCESSES, outcome_of, plants):
             whole = outcomes.pop(None)
@@ -270,7 +275,7 @@ class Harness:
                 labels[i]: detected_by(outcomes[i], whole) for i in range(len(labels))
             }
             removals = {kernel: dict(self.seen[kernel])}
-            self.report.add(sources={kernel: source_hash(kernel)}, **{REMOVALS: removals})
+            self.report.add(**{REMOVALS: removals})
             if set(self.seen[kernel].values()) == {"racecheck"}:
                 self._finish(kernel)
             else:
@@ -285,23 +290,23 @@ class Harness:
             for i, barrier in enumerate(self.barriers[kernel])
             if self.seen[kernel][barrier.label] != "racecheck"
         ]
+        names = {plant: self._cases_of(plant) for plant in plants}
 
         def outcome_of(plant: Plant) -> Outcome:
             kernel, i = plant
             limits = {"rounds": _ROUNDS, "stop": True, "seconds": 5, "limit": 45}
-            return self.runner.run(
-                self.chosen[plant], kernel=kernel, barrier=i, delays=True, **limits
-            )
+            return self.runner.run(names[plant], kernel=kernel, barrier=i, delays=True, **limits)
 
         for kernel, outcomes in self._by_kernel(_DELAYED_PROCESSES, outcome_of, plants):
             without: dict[str, str] = {}
             left: dict[str, str] = {}
+            was_steady = not any(f"{kernel}{_UNSTEADY}" in f for f in self.report.failures)
             for i, outcome in sorted(outcomes.items()):
                 seen, label = self.seen[kernel], self.barriers[kernel][i].label
                 name = f"{kernel} {label}"
-                without[name] = summary_of(outcome, len(self.chosen[kernel, i]), i)
+                without[name] = summary_of(outcome, len(names[kernel, i]), i)
                 if seen[label] == "not seen":
-                    if steady(self.whole[kernel]) and differs(outcome, ends=True):
+                    if was_steady and differs(outcome, ends=True):
                         seen[label] = "delays"
                     else:
                         left[name] = without[name]
@@ -312,7 +317,7 @@ class Harness:
         seen = self.seen[kernel]
         if set(seen.values()) == {"not seen"}:
             self._fail(f"{kernel}: no removal is detected, so clean runs prove nothing")
-        self.report.content.get(REMOVALS, {}).pop(kernel, None)
+        self.report.forget(kernel)
         parts["barriers"], left = {kernel: seen}, [name for name in self.left() if name != kernel]
         self.report.add(**parts, **{"not yet looked at": left})
 
@@ -348,12 +353,6 @@ class Harness:
     def _fail(self, reason: str) -> None:
         if reason not in self.report.failures:  # a resumed run may find it again
             self.report.failures.append(reason)
-
-
-def steady(outcome: Outcome) -> bool:
-    """Return whether a trial launched the kernel, with the same bits every time."""
-    change = outcome.change
-    return change is not None and not change["differing"] and change["launches"] > 0
 
 
 def passing(outcome: Outcome, barrier: int) -> list[str]:

@@ -14,12 +14,15 @@ from sparsegpu.engines.cuda.runtime.source import expand, source_names
 
 from .record import is_of_these_sources, record, record_of_this_gpu
 
+#: The part of kernels that ran under delays: for each barrier the cases in which warps passed it.
+PASSED = "cases that pass each barrier"
 #: The part of kernels for which delays are still to tell whether they see what racecheck did not.
 REMOVALS = "removals under racecheck"
 #: Parts of the record that are mappings by kernel, or by kernel and barrier.
 _BY_KERNEL = (
     "sources",
     "whole under delays",
+    PASSED,
     REMOVALS,
     "barriers",
     "without a barrier under delays",
@@ -80,18 +83,24 @@ class Report:
         """How long this run has taken so far."""
         return time.perf_counter() - self.started
 
+    def forget(self, kernel: str) -> None:
+        """Take away what is needed only until everything about a kernel is known."""
+        for name in (PASSED, REMOVALS):
+            self.content.get(name, {}).pop(kernel, None)
+
     @property
     def inspected(self) -> bool:
         """Whether the inspection is known. A survey alone would replace more than it says."""
         return "same bits in both runs" in self.content
 
     def add(self, **parts: Any) -> None:
-        """Add parts, print them, and record all parts so far, from the inspection on.
+        """Add parts, print most of them, and record all parts so far, from the inspection on.
 
         A part that is a mapping by kernel is added to what is known of other kernels.
         """
         for name, part in parts.items():
-            print(f"[{self.seconds:.0f} s] {name}: {json.dumps(part, indent=1)}", flush=True)
+            if name != PASSED:
+                print(f"[{self.seconds:.0f} s] {name}: {json.dumps(part, indent=1)}", flush=True)
             if name in _BY_KERNEL:
                 part = {**self.content.get(name, {}), **part}
             self.content[name] = part

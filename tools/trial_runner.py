@@ -168,6 +168,12 @@ def passed_by_none(barriers: list[Barrier], change: dict[str, Any] | None) -> li
     return [barrier.label for barrier, count in passes if not count and barrier.used]
 
 
+def steady(outcome: Outcome) -> bool:
+    """Return whether a trial launched the kernel, with the same bits every time."""
+    change = outcome.change
+    return change is not None and not change["differing"] and change["launches"] > 0
+
+
 def summary_of(outcome: Outcome, chosen: int, removed: int | None) -> str:
     """Return a summary of a trial with delays."""
     change = outcome.change
