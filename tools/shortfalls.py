@@ -35,6 +35,17 @@ _REASONS = (
     ),
     (
         "attention",
+        "pages",
+        "Memory: keys and values are read as fast as a copy reads and writes.",
+    ),
+    (
+        "attention",
+        "host time",
+        "The cause is not known: one launch, and no more of our Python than `sampled_addmm` has, "
+        "which takes half as long.",
+    ),
+    (
+        "attention",
         "",
         "At E = 64 the instructions of the softmax bind, and rows are short: a tile's beginning "
         "and end take as long as one and a half stages of keys ([attention](attention.md)).",
