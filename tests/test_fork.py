@@ -50,11 +50,11 @@ def while_another_thread_is_in(owner, name, enter, work):
     thread.join()
     work()
 
-def slow_import(inside, seconds):
+def slow_import(inside, seconds, module="sparsegpu.engines.cpu.addmm"):
     class Slow:
         @staticmethod
         def find_spec(name, path=None, target=None):
-            if name == "sparsegpu.engines.cpu.addmm":
+            if name == module:
                 inside.set()
                 time.sleep(seconds)
     sys.meta_path.insert(0, Slow)
@@ -144,6 +144,22 @@ thread = threading.Thread(target=lambda: A @ x)
 thread.start()
 assert inside.wait(100)
 forked(lambda: A @ x)
+thread.join()
+"""
+    run(code, tmp_path)
+
+
+def test_while_kernel_paths_are_imported(tmp_path):
+    """A ``config`` is checked by the paths of its operation, which are imported for it."""
+    code = """
+A, inside = blocks(), threading.Event()
+slow_import(inside, 1, "sparsegpu.engines.cuda.paths.bsr_addmm_simt")
+def work():
+    assert (sg.bsr_matmul(A, x, config={"path": "model"}) == 32).all()
+thread = threading.Thread(target=work)
+thread.start()
+assert inside.wait(100)
+forked(work)
 thread.join()
 """
     run(code, tmp_path)

@@ -85,7 +85,7 @@ def engine_module(xp: ModuleType, stem: str, function: str) -> ModuleType:
         raise bad_type(
             function, "arrays", f"{ENGINES[chosen]} arrays for the engine '{chosen}'", xp.__name__
         )
-    return _import(chosen, stem)
+    return engine_part(chosen, stem)
 
 
 def computing_engine(xp: ModuleType) -> str:
@@ -128,7 +128,7 @@ def checking_module(xp: ModuleType, stem: str) -> ModuleType:
     """
     chosen = _chosen.get()
     fits = chosen is not None and ENGINES[chosen] == xp.__name__
-    return _import(chosen if fits else _default(xp), stem)
+    return engine_part(chosen if fits else _default(xp), stem)
 
 
 def check_config(operation: str | None, config: Any, function: str) -> None:
@@ -148,14 +148,17 @@ def check_config(operation: str | None, config: Any, function: str) -> None:
     if not isinstance(config, dict):
         raise bad_type(function, "config", "a dict or None", config)
     if operation is not None:
-        _import("cuda", "paths._dispatch").check_config(operation, config, function)
+        engine_part("cuda", "paths._dispatch").check_config(operation, config, function)
 
 
-# A fork while another thread imports would leave the module's lock held in the child.
 _importing = awaited_by_forks(threading.RLock())
 
 
 @cache
-def _import(engine: str, stem: str) -> ModuleType:
+def engine_part(engine: str, stem: str) -> ModuleType:
+    """Return a module of an engine; a fork waits while another thread imports it here.
+
+    Else the module's own lock would be held in the child, for good.
+    """
     with _importing:
         return importlib.import_module(f".{engine}.{stem}", __name__)

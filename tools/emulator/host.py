@@ -291,7 +291,7 @@ def emulated(
 
         return call
 
-    imported = engines._import
+    imported = engines.engine_part
 
     def emulated_module(engine: str, stem: str) -> Any:
         if engine != "cpu" or stem not in operations:
@@ -303,5 +303,5 @@ def emulated(
         for module in modules:
             for name in names.keys() & vars(module).keys():
                 stack.enter_context(patch.object(module, name, names[name]))
-        stack.enter_context(patch.object(engines, "_import", emulated_module))
+        stack.enter_context(patch.object(engines, "engine_part", emulated_module))
         yield launched

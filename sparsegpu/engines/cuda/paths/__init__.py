@@ -47,11 +47,23 @@ A family's tuple (``BSR``, ``ATTENTION``, ...) is the order in which its paths a
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from ... import engine_part
+
 Family = tuple[ModuleType, ...]
+
+# Imported when they are asked for, by `__getattr__`.
+FAMILIES: dict[str, Family]
+BSR: Family
+SEMI_STRUCTURED: Family
+BSR_SEMI_STRUCTURED: Family
+ATTENTION: Family
+ATTENTION_BACKWARD: Family
+SAMPLED: Family
+SPGEMM: Family
+SCATTER: Family
 
 #: The stems of every family's paths, in the order in which they are asked.
 _STEMS = {
@@ -147,7 +159,7 @@ def family_of(operation: str) -> Family:
 @cache
 def _family(name: str) -> Family:
     """Import a family's paths when it is asked for: a product does without those of attention."""
-    return tuple(import_module(f"{__name__}.{stem}") for stem in _STEMS[name])
+    return tuple(engine_part("cuda", f"paths.{stem}") for stem in _STEMS[name])
 
 
 def __getattr__(name: str) -> Any:
