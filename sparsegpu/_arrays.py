@@ -115,9 +115,9 @@ def device_name(array: Any) -> str:
 
 
 def is_masked(x: Any) -> bool:
-    """Return whether ``x`` is one of NumPy's masked arrays: only who imports them can have one."""
-    masked = sys.modules.get("numpy.ma")
-    return masked is not None and isinstance(x, masked.MaskedArray)
+    """Return whether ``x`` is a masked array (`numpy.ma` is not imported to find out)."""
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and isinstance(x, masked)
 
 
 def as_array(x: Any, function: str, argument: str) -> Any:

@@ -1,13 +1,16 @@
 """Bad input gets a clear error before anything is written: function, argument, expected, got."""
 
+import sys
 import warnings
 from contextlib import contextmanager
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 import sparsegpu as sg
 from foreign_arrays import OfAnotherLibrary
+from sparsegpu._arrays import as_array
 from sparsegpu.testing import assert_within_bound, random_blocks, random_values
 
 
@@ -313,6 +316,11 @@ def test_kinds_of_host_arrays(rng):
         sg.bsr_matmul(single, masked)
     with pytest.raises(TypeError, match="argument 'data': expected an array without a mask"):
         a.with_data(np.ma.masked_array(a.data))
+
+
+def test_while_another_thread_imports_masked_arrays(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy.ma", ModuleType("numpy.ma"))  # nothing in it yet
+    assert type(as_array(np.eye(4).view(np.recarray), "f", "x")) is np.ndarray
 
 
 class OfAnotherClass(np.ndarray):

@@ -14,13 +14,14 @@ import pytest
 
 import sparsegpu as sg
 from sparsegpu.engines.cuda import paths
-from sparsegpu.engines.cuda.paths import BSR, FAMILIES, SPGEMM
+from sparsegpu.engines.cuda.paths import BSR, FAMILY_OF, SPGEMM, family_of
 from sparsegpu.engines.cuda.paths._examples import examples, field_names, serves, variants
 from sparsegpu.engines.cuda.paths._fields import ConfigError, Fields
 from sparsegpu.engines.cuda.runtime.source import source_names
 
 FOLDER = Path(paths.__file__).parent
-ALL = sorted({path for family in FAMILIES.values() for path in family}, key=lambda p: p.__name__)
+FAMILIES = [family_of(operation) for operation in FAMILY_OF]
+ALL = sorted({path for family in FAMILIES for path in family}, key=lambda p: p.__name__)
 
 
 def stem(path):
@@ -56,7 +57,7 @@ def test_a_path_knows_no_other_path(path):
 def test_every_module_is_in_one_family():
     modules = {p.stem for p in FOLDER.glob("*.py") if not p.stem.startswith("_")}
     assert modules == {stem(path) for path in ALL}
-    for family in FAMILIES.values():
+    for family in FAMILIES:
         assert len({path.NAME for path in family}) == len(family)
 
 

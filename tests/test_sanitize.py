@@ -353,6 +353,12 @@ def test_a_kernel_that_ran_too_rarely_under_delays_fails(record_of_a_run, monkey
     assert sanitize.main(["bsr_softmax"]) == 0
 
 
+def test_a_failure_is_of_one_kernel_alone():
+    """Not of another one with whose name that kernel's ends."""
+    report = sanitizer_report.Report(False, failures=["bsr_softmax under random delays: 1 of 2"])
+    assert report.failed("bsr_softmax under") and not report.failed("softmax under")
+
+
 def test_a_survey_alone_replaces_no_record(record_of_a_run, monkeypatch):
     earlier = {"memcheck": {}, "failures": [], "seconds": 9}
     record_of_a_run["sanitizer"] = earlier

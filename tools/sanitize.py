@@ -300,7 +300,7 @@ class Harness:
         for kernel, outcomes in self._by_kernel(_DELAYED_PROCESSES, outcome_of, plants):
             without: dict[str, str] = {}
             left: dict[str, str] = {}
-            was_steady = not any(f"{kernel}{_UNSTEADY}" in f for f in self.report.failures)
+            was_steady = not self.report.failed(f"{kernel}{_UNSTEADY}")
             for i, outcome in sorted(outcomes.items()):
                 seen, label = self.seen[kernel], self.barriers[kernel][i].label
                 name = f"{kernel} {label}"

@@ -83,6 +83,10 @@ class Report:
         """How long this run has taken so far."""
         return time.perf_counter() - self.started
 
+    def failed(self, words: str) -> bool:
+        """Return whether a failure begins with these words."""
+        return any(failure.startswith(words) for failure in self.failures)
+
     def forget(self, kernel: str) -> None:
         """Take away what is needed only until everything about a kernel is known."""
         for name in (PASSED, REMOVALS):

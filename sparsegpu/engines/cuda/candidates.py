@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..._arrays import dtype_of
-from .paths import BSR, FAMILIES
+from .paths import FAMILY_OF, family_of
 from .paths import Family as Paths
 from .paths._attention import AttentionFacts
 from .paths._facts import Facts
@@ -50,7 +50,8 @@ def paths(kind: Kind) -> tuple[str, ...]:
 
 def _family(kind: Kind) -> Paths:
     """Return the paths of a kind's operation; those of BSR @ dense serve dense @ BSR, too."""
-    return FAMILIES.get(kind.family.op, BSR)
+    op = kind.family.op
+    return family_of(op if op in FAMILY_OF else "bsr_addmm")
 
 
 def _may_serve(path: ModuleType, facts: Any) -> bool:

@@ -16,7 +16,7 @@ from ..._arrays import check_dtype_name
 from ..._checks import bad_value, check_choice
 from ._kernel_source import KernelSource
 from .kernels import OPERATIONS, OTHERS
-from .paths import FAMILIES
+from .paths import FAMILY_OF, family_of
 from .paths._examples import field_names, serves, variants
 from .runtime.architectures import PORTABLE, capability_of, number, runs_on
 
@@ -60,10 +60,10 @@ def paths(op: str, dtype: Any, cc: tuple[int, int] | int | str) -> tuple[str, ..
     """Return the kernel paths that serve an operation, the preferred one first."""
     check_choice("is_supported", "op", op, OPERATIONS)
     capability, name = _capability(cc), check_dtype_name("is_supported", "dtype", dtype).name
-    if op in FAMILIES:
+    if op in FAMILY_OF:
         if name not in _ONLY.get(op, (name,)):
             return ()
-        return tuple(path.NAME for path in FAMILIES[op] if _runs(path, name, capability))
+        return tuple(path.NAME for path in family_of(op) if _runs(path, name, capability))
     found = [
         row.path
         for row in OTHERS
@@ -89,8 +89,8 @@ def _capability(cc: Any) -> tuple[int, int]:
 def kernels() -> tuple[KernelSource, ...]:
     """Return every kernel, those of the products first, as its path declares it."""
     ops: dict[ModuleType, list[str]] = {}
-    for op, family in FAMILIES.items():
-        for path in family:
+    for op in FAMILY_OF:
+        for path in family_of(op):
             ops.setdefault(path, []).append(op)
     rows = (row for path, its_ops in ops.items() for row in _rows(path, tuple(its_ops)))
     return (*rows, *OTHERS)
@@ -168,7 +168,7 @@ def paths_page() -> str:
     parts = []
     for op, title in _TITLES.items():
         parts.append(f"## {title}")
-        parts += [_path_section(path, op) for path in FAMILIES[op]]
+        parts += [_path_section(path, op) for path in family_of(op)]
     return "\n\n".join(parts)
 
 

@@ -43,7 +43,7 @@ class Family(NamedTuple):
     Attributes
     ----------
     op : str
-        An operation of `paths.FAMILIES`; "dense_bsr_matmul", whose blocks are read transposed; or
+        An operation of `paths.FAMILY_OF`; "dense_bsr_matmul", whose blocks are read transposed; or
         "cusparselt": algorithms of the 2:4 backend.
     arch : str
         Compute capability, ``"90"``.

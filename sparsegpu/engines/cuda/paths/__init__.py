@@ -54,17 +54,6 @@ from ... import engine_part
 
 Family = tuple[ModuleType, ...]
 
-# Imported when they are asked for, by `__getattr__`.
-FAMILIES: dict[str, Family]
-BSR: Family
-SEMI_STRUCTURED: Family
-BSR_SEMI_STRUCTURED: Family
-ATTENTION: Family
-ATTENTION_BACKWARD: Family
-SAMPLED: Family
-SPGEMM: Family
-SCATTER: Family
-
 #: The stems of every family's paths, in the order in which they are asked.
 _STEMS = {
     # BSR @ dense.
@@ -137,8 +126,8 @@ _STEMS = {
     ),
 }
 
-#: The families of the operations that paths compute.
-_FAMILY_OF = {
+#: The operations that paths compute, and the names of their families.
+FAMILY_OF = {
     "bsr_addmm": "BSR",
     "semi_structured_addmm": "SEMI_STRUCTURED",
     "scaled_mm": "SEMI_STRUCTURED",
@@ -153,7 +142,7 @@ _FAMILY_OF = {
 
 def family_of(operation: str) -> Family:
     """Return the paths of an operation."""
-    return _family(_FAMILY_OF[operation])
+    return _family(FAMILY_OF[operation])
 
 
 @cache
@@ -163,9 +152,7 @@ def _family(name: str) -> Family:
 
 
 def __getattr__(name: str) -> Any:
-    """Return a family, or ``FAMILIES``: all of them, by the operations that they compute."""
-    if name == "FAMILIES":
-        return {operation: family_of(operation) for operation in _FAMILY_OF}
+    """Return a family by its name."""
     if name not in _STEMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _family(name)
