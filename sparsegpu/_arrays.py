@@ -120,6 +120,11 @@ def is_masked(x: Any) -> bool:
     return masked is not None and isinstance(x, masked)
 
 
+def is_plain(x: Any) -> bool:
+    """Return whether ``x`` is a NumPy or CuPy array of no subclass, as far as one was seen."""
+    return type(x) in _PASSED
+
+
 def as_array(x: Any, function: str, argument: str) -> Any:
     """Return ``x`` as a NumPy or CuPy array without moving it across the bus.
 

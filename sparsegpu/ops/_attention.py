@@ -64,12 +64,13 @@ class MaskOperand(NamedTuple):
 def mask_operand(function: str, mask: Any) -> MaskOperand:
     """Return what an engine takes of a mask, whose values are not checked yet."""
     if is_block_mask(mask):
-        if reads_bits(mask.pattern.xp):
-            operand = mask._memo.known("operand")
-            if operand is None:  # in the first call
-                pattern, packed = canonical_bits(mask, function, "mask")
-                operand = MaskOperand(pattern, packed, packed.codes, packed.serial)
-                mask._memo.note("operand", operand)
+        operand = mask._memo.known("operand")
+        if operand is not None:
+            return operand
+        if reads_bits(mask.pattern.xp):  # in the first call
+            pattern, packed = canonical_bits(mask, function, "mask")
+            operand = MaskOperand(pattern, packed, packed.codes, packed.serial)
+            mask._memo.note("operand", operand)
             return operand
         mask = mask.tobsr()
     try:

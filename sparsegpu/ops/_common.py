@@ -20,6 +20,7 @@ from .._arrays import (
     float8_e4m3fn,
     is_jax,
     is_masked,
+    is_plain,
 )
 from .._checks import bad_type, bad_value, kind_of
 from .._overlap import overlapping, overlaps_itself, same_memory
@@ -70,7 +71,7 @@ def optional_out(x: Any, function: str, argument: str = "out") -> Any:
     An object that `as_array` would copy (a list) could not be written to. A ``numpy.memmap``, or
     another class of NumPy arrays, stays what it is, so that the caller gets it back.
     """
-    if x is None or type(x) is np.ndarray:
+    if x is None or is_plain(x):
         return x
     if isinstance(x, np.ndarray) and not isinstance(x, np.matrix) and not is_masked(x):
         return x

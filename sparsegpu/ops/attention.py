@@ -123,7 +123,7 @@ def scaled_dot_product_attention(
     function = "scaled_dot_product_attention"
     query, key = as_array(query, function, "query"), as_array(key, function, "key")
     value = as_array(value, function, "value")
-    if query.ndim == key.ndim == value.ndim == 2:
+    if query.ndim == 2 and key.ndim == value.ndim == 2:
         seen = optional_out(out, function)
         if seen is not None and seen.ndim != 2:
             raise bad_value(function, "out", "two dimensions (L, Ev)", tuple(seen.shape))

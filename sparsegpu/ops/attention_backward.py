@@ -122,7 +122,7 @@ def scaled_dot_product_attention_backward(
     key, value = as_array(key, function, "key"), as_array(value, function, "value")
     given, mask = mask, mask_operand(function, mask)
     out, lse = as_array(out, function, "out"), as_array(lse, function, "lse")
-    if query.ndim == key.ndim == value.ndim == 2:
+    if query.ndim == 2 and key.ndim == value.ndim == 2:
         grad_lse = optional_array(grad_lse, function, "grad_lse")
         for name, array in (("grad", grad), ("out", out)):
             if array.ndim != 2:

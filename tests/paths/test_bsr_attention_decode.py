@@ -61,3 +61,13 @@ def test_heads_of_a_tile(bm, group, heads):
     made = facts("bfloat16", (bm, 64), (128, 128), group=group)
     tile = bsr_attention_decode.tile(made, Fields())
     assert tile.heads == tile.defines["HEADS"] == heads
+
+
+@pytest.mark.parametrize(
+    ("row_blocks", "blocks"),
+    [(128, 64), (63, 63), (64, 64), (94, 94), (95, 48), (1000.5, 63), (0.5, 63), (4.2, 63)],
+)
+def test_rows_of_the_usual_length_are_cut_into_equal_pieces(monkeypatch, row_blocks, blocks):
+    """Of 8 heads and 64 rows of 8192 keys on 132 multiprocessors, pieces are of some 63 blocks."""
+    monkeypatch.setattr(bsr_attention_decode, "device_facts", lambda: (0, 132, 0))
+    assert bsr_attention_decode._piece_blocks(8 * 64 * 8192, 64, row_blocks) == blocks

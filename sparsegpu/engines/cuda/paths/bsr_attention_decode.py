@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -150,7 +150,10 @@ def launches(p: Attention, tile: DecodeTile) -> tuple[Launch, ...] | None:
     heads = prod(p.batch)
     tiles = ceil_div(group, tile.heads)
     of_heads = heads // group * tiles
-    length = ceil_div(tile.piece_keys or _piece_keys(of_heads * pattern.nnzb * bk), bk)
+    if tile.piece_keys:
+        length = ceil_div(tile.piece_keys, bk)
+    else:
+        length = _piece_blocks(of_heads * pattern.nnzb * bk, bk, pattern.nnzb / rows)
     pieces = pattern.nnzb // length + rows  # numbers of a head's (common/cut_rows.cuh)
     if of_heads * pieces > MAX_GRID:
         return None
@@ -205,7 +208,12 @@ def launches(p: Attention, tile: DecodeTile) -> tuple[Launch, ...] | None:
     return (*schedule.setup, decode, merge)
 
 
-def _piece_keys(keys: int) -> int:
-    """Return the keys of a piece, of so many of all heads."""
+def _piece_blocks(keys: int, bk: int, row_blocks: float) -> int:
+    """Return the blocks of a piece, of so many keys of all heads, in blocks of ``bk`` columns.
+
+    Where block rows of the usual length, ``row_blocks``, are cut, it is into equal pieces: none is
+    the few blocks that the others left.
+    """
     _, processors, _ = device_facts()
-    return max(_FEWEST_KEYS, ceil_div(keys, processors * _WAVES))
+    length = ceil_div(max(_FEWEST_KEYS, ceil_div(keys, processors * _WAVES)), bk)
+    return length if row_blocks <= length else ceil(row_blocks / round(row_blocks / length))
