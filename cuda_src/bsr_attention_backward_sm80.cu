@@ -88,9 +88,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) bsr_attention_back
   const GradientOperands operands = {query, key, value, grad, lse, delta};
   const int features = problem.features, value_features = problem.value_features;
 
-  const long long each = problem.groups * Tile::SLICES, owner = blockIdx.x / each;
-  const long long first_head = owner * shares;
-  Tile tile(blockIdx.x + (first_head - owner) * each, schedule, matrices, batch, problem);
+  const TileNumber of_owner = tile_in_order<Tile::SLICES>(blockIdx.x, problem);
+  const long long first_head = of_owner.head * shares;
+  Tile tile({first_head, of_owner.number}, schedule, matrices, batch, problem);
   const LaneQueries<Tile> rows(tile, 16 * warp);
 
   float first_sums[FEATURES / 2] = {};

@@ -75,9 +75,10 @@ struct HeadTile {
   BatchIndex at;
   int first, first_in_block, rows;
   int stages;
-  long long item, matrix;  // item: negative behind the last one
-  long long number;        // of the head, as dropout counts them
-  int share;               // number of the head among those that add to one gradient
+  TileNumber which;  // of the first head that shares the gradient; negative behind the last one
+  long long matrix;
+  long long number;  // of the head, as dropout counts them
+  int share;         // number of the head among those that add to one gradient
   int own_parity;
 
   static __device__ __forceinline__ int block_row(int row) { return Tile::block_row(row); }
@@ -121,7 +122,7 @@ __device__ __forceinline__ void produce_own(int of_team, unsigned memory, TeamMe
     const int slot = number % 2;
     mbarrier_wait(shared_address(&shared.head_full[slot]), number / 2 % 2);
     const HeadTile& tile = shared.heads[slot];
-    if (__all_sync(~0u, tile.item < 0)) break;
+    if (__all_sync(~0u, tile.which.number < 0)) break;
     if (BY_QUERIES || tile.share == 0) {  // heads share what a gradient is of, but not grad
       const int first = tile.first + first_row, rows = min(tile.rows - first_row, 64);
       prefetch_rows<T>(tile.at, left, first, rows, problem.features);
@@ -151,23 +152,23 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
   const int lane = threadIdx.x % 32;
   const unsigned stages = memory + OWN_BYTES;
   int stage = 0, parity = 0, own_parity = 0, slot = 0, slot_parity = 0;
-  long long item;
-  for (int round = 0; (item = team_item<TEAMS>(team, round)) < problem.items; ++round) {
-    const long long each = problem.groups * Tile::SLICES, first_head = item / each * shares;
+  TeamTiles<TEAMS, Tile::SLICES> tiles(team);
+  for (TileNumber next; (next = tiles.next(problem)).number >= 0;) {
+    const TileNumber which = {next.head * shares, next.number};
     // Other heads may have other masks, in whose order the same rows stand elsewhere.
-    const long long matrix = BatchIndex(batch, first_head).offset(matrices.mask) * problem.groups;
-    const int place = int(item % each), slice = place % Tile::SLICES;
-    const int number = int(schedule.order[matrix + place / Tile::SLICES] - matrix);
+    const long long matrix = BatchIndex(batch, which.head).offset(matrices.mask) * problem.groups;
+    const int slice = next.number % Tile::SLICES;
+    const int number = int(schedule.order[matrix + next.number / Tile::SLICES] - matrix);
 #pragma unroll 1
     for (int share = 0; share < shares; ++share) {
-      const Tile tile(first_head + share, number, slice, matrices.mask, batch, problem);
+      const Tile tile(which.head + share, number, slice, matrices.mask, batch, problem);
       StageReader<INDEX, ENTRIES, ROWS, SLICES, EACH> reader(schedule, states, tile.group);
       const int count = reader.stages();
       mbarrier_wait(shared_address(&shared.head_empty[slot]), slot_parity ^ 1);
       if (lane == 0) {
         shared.heads[slot] = {
             tile.at, tile.first, tile.first_in_block, tile.rows,
-            count,   item,       tile.matrix,         tile.at.offset(matrices.number),
+            count,   which,      tile.matrix,         tile.at.offset(matrices.number),
             share,   own_parity};
         mbarrier_arrive(shared_address(&shared.head_full[slot]));
       }
@@ -212,7 +213,7 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
   }
   mbarrier_wait(shared_address(&shared.head_empty[slot]), slot_parity ^ 1);
   if (lane == 0) {
-    shared.heads[slot].item = -1;
+    shared.heads[slot].which.number = -1;
     mbarrier_arrive(shared_address(&shared.head_full[slot]));
   }
 }
@@ -283,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
     const int slot = number % 2;
     mbarrier_wait(shared_address(&shared.head_full[slot]), number / 2 % 2);
     const HeadTile& tile = shared.heads[slot];
-    if (__all_sync(~0u, tile.item < 0)) break;
+    if (__all_sync(~0u, tile.which.number < 0)) break;
     float own_base[2], own_delta[2];  // of queries
     if constexpr (BY_QUERIES) {
       const LaneQueries<HeadTile> rows(tile, warp_row);
@@ -383,18 +384,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_backward_
     if constexpr (!BY_QUERIES)
       again |= store_rows(tile.at.pointer<T>(second), second, problem.value_features, second_sums,
                           1.0f, tile, rows);
-    const long long item = tile.item, each = problem.groups * Tile::SLICES;
+    const TileNumber which = tile.which;
     arrive(shared.head_empty[slot]);
 #pragma unroll
     for (float& sum : first_sums) sum = 0;
 #pragma unroll
     for (float& sum : second_sums) sum = 0;
     if (!again) continue;
-    const long long first_head = item / each * shares;
-    Tile again_tile(first_head * each + item % each, schedule, matrices.mask, batch, problem);
+    Tile again_tile(which, schedule, matrices.mask, batch, problem);
     const PlainGradient<BY_QUERIES, INDEX> plain = {operands, matrices.mask, first,      second,
                                                     batch,    schedule,      states,     bits,
-                                                    problem,  score_args,    first_head, shares};
+                                                    problem,  score_args,    which.head, shares};
     plain.rows<T, TileScore, Mask, OTHER, DROPOUT>(again, again_tile, warp_row);
   }
 }

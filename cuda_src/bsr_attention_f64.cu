@@ -112,7 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   unsigned char* const query_rows = dynamic + 2 * STAGE_BYTES;
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 
-  const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
+  const Tile tile(tile_in_order<Tile::SLICES>(blockIdx.x, problem), schedule, matrices, batch,
+                  problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
   const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);
@@ -197,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   cp_async_wait<0>();
 
   // Where the sums go is found again: registers are full.
-  const Tile to(opaque(blockIdx.x), schedule, matrices, batch, problem);
+  const Tile to(tile_in_order<Tile::SLICES>(opaque(blockIdx.x), problem), schedule, matrices, batch,
+                problem);
   const LaneQueries<Tile> to_rows(to, 16 * opaque(warp));
   const TileScore to_score(score_args, to.at, to.head);
   const Mask to_mask(to_score, bits, to.matrix * problem.nnzb);

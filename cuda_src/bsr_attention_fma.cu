@@ -76,7 +76,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const int x = threadIdx.x % ACROSS;
   const int first = threadIdx.x / ACROSS * ROWS;  // row of the tile
 
-  const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
+  const Tile tile(tile_in_order<Tile::SLICES>(blockIdx.x, problem), schedule, matrices, batch,
+                  problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
   const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);

@@ -65,7 +65,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
   const unsigned query_tile = stages + 2 * STAGE_BYTES;
   const int warp = threadIdx.x / 32;
 
-  const Tile tile(blockIdx.x, schedule, matrices, batch, problem);
+  const Tile tile(tile_in_order<Tile::SLICES>(blockIdx.x, problem), schedule, matrices, batch,
+                  problem);
   const TileScore score(score_args, tile.at, tile.head);
   const Mask mask(score, bits, tile.matrix * problem.nnzb);
   const HeadOperands<T> head(tile.at, query, key, value, problem.features, problem.value_features);

@@ -76,6 +76,7 @@ struct TeamMemory {
   unsigned long long query_full[QUERY_STAGES], query_empty[QUERY_STAGES];
   Tile tile[TILES];
   int stages[TILES];  // of its keys
+  int tiles;          // that the team takes
   INDEX state[STAGES][ENTRIES][ROWS];
   // A bit a block, in the order of `state`: whether it is stored, whether all of it is attended.
   uint2 known[STAGES];
@@ -97,10 +98,10 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
                                         const INDEX* states, const AttentionProblem& problem) {
   const int lane = threadIdx.x % 32;
   const unsigned stages = memory + QUERY_STAGES * QUERY_BYTES;
-  int stage = 0, parity = 0;
-  long long item;
-  for (int round = 0; (item = team_item<TEAMS>(team, round)) < problem.items; ++round) {
-    const Tile tile(item, schedule, matrices.mask, batch, problem);
+  int stage = 0, parity = 0, round = 0;
+  TeamTiles<TEAMS, Tile::SLICES> tiles(team);
+  for (TileNumber next; (next = tiles.next(problem)).number >= 0; ++round) {
+    const Tile tile(next, schedule, matrices.mask, batch, problem);
     const int query_matrix = int(tile.at.offset(matrices.query));
     const int key_matrix = int(tile.at.offset(matrices.key));
     const int value_matrix = int(tile.at.offset(matrices.value));
@@ -174,6 +175,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       }
     }
     mbarrier_init_fence();
+  } else if (threadIdx.x - 32 < TEAMS) {
+    const int team = threadIdx.x - 32;
+    teams[team].tiles = TeamTiles<TEAMS, Tile::SLICES>(team).count(problem);
   }
   __syncthreads();
 
@@ -195,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
   const unsigned of_team = memory + team * TEAM_BYTES;
   const unsigned stages = of_team + QUERY_STAGES * QUERY_BYTES;
   int stage = 0, parity = 0;  // of the next stage
-  for (int round = 0; team_item<TEAMS>(team, round) < problem.items; ++round) {
+  for (int round = 0; round < shared.tiles; ++round) {
     const int room = round % QUERY_STAGES;
     mbarrier_wait(shared_address(&shared.query_full[room]), round / QUERY_STAGES % 2);
     const Tile& tile = shared.tile[round % TILES];

@@ -10,7 +10,7 @@ import pytest
 import sparsegpu
 from attention_cases import Case, attention, check_far_weights
 from attention_gradient_cases import GradientCase, backward
-from attention_path import LONG_ROWS, long_row
+from attention_path import LONG_ROWS, TILE_ORDERS, long_row, set_tile_order
 from host_engine import Host
 from sparsegpu.pattern import Pattern
 from sparsegpu.testing import assert_attention_close
@@ -165,6 +165,17 @@ def test_scores_of_zero(directory, rng, path, dtype):
     with emulated_attention(directory):
         out = attention(*made.on(Host()), config={"path": path})
     assert (out == exact).all()
+
+
+@pytest.mark.parametrize("order", TILE_ORDERS, ids=str)
+@pytest.mark.parametrize("path", ["mma", "wgmma"])
+def test_orders_of_tiles(directory, rng, monkeypatch, path, order):
+    """Of more tiles than there are teams, some of which have a tile less than others."""
+    set_tile_order(monkeypatch, *order)
+    sizes = {"lengths": (160, 160), "blocksize": (32, 32), "widths": (64, 64), "heads": (8, 8)}
+    made = Case(rng, dtype="float16", density=0.5, **sizes)
+    with emulated_attention(directory):
+        made.check(Host(), config={"path": path})
 
 
 @pytest.mark.parametrize("path", ["mma", "wgmma"])

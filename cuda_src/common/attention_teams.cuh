@@ -5,15 +5,53 @@
 
 #include "common/ceil_div.cuh"
 #include "common/query_tile.cuh"
+#include "ptx/opaque.cuh"
 
 namespace sparsegpu {
 
-// The tiles that a team takes, one after the other; those of a head at the same time.
-template <int Teams>
-__device__ __forceinline__ long long team_item(int team, int round) {
-  const int teams = gridDim.x * Teams, number = team * gridDim.x + blockIdx.x;
-  return (long long)round * teams + (round % 2 ? teams - 1 - number : number);
-}
+// Walks the tiles that a team takes, one after the other. Those of some heads at a time are dealt
+// out to all teams: every other round backwards, so that no team has the longest of every round,
+// and beginning with the team that would be next after the heads before.
+template <int Teams, int Slices>
+struct TeamTiles {
+  int team, round = 0;
+
+  __device__ __forceinline__ TeamTiles(int team) : team(team) {}
+
+  // The next tile; behind the last one, a negative number.
+  __device__ __forceinline__ TileNumber next(const AttentionProblem& problem) {
+    const int teams = all(), each = int(problem.groups) * Slices;
+    const int rounds = ceil_div(each * problem.together, teams);
+    while (true) {
+      const int first_head = round / rounds * problem.together, of_heads = round % rounds;
+      if (first_head >= problem.heads) return {0, -1};
+      ++round;
+      const int heads = min(problem.together, problem.heads - first_head);
+      const int place = of_heads * teams + seat(of_heads, first_head * unsigned(each), teams);
+      if (place < heads * each) return tile_in_place<Slices>(place, first_head, heads, problem);
+    }
+  }
+  // How many tiles there are from the first round on.
+  __device__ __forceinline__ int count(const AttentionProblem& problem) const {
+    const int teams = all(), each = int(problem.groups) * Slices;
+    int count = 0;
+    for (int first_head = 0; first_head < problem.heads; first_head += problem.together) {
+      const int tiles = min(problem.together, problem.heads - first_head) * each;
+      const int whole = tiles / teams, rest = tiles % teams;  // rounds, and what the last one deals
+      count += whole + (seat(whole, first_head * unsigned(each), teams) < rest);
+    }
+    return count;
+  }
+
+ private:
+  // Opaque: divisors are prepared where they are needed, not kept in registers.
+  static __device__ __forceinline__ int all() { return opaque(gridDim.x) * Teams; }
+  // Which of a round's tiles is the team's, of heads that come behind so many tiles of others.
+  __device__ __forceinline__ int seat(int round, unsigned before, int teams) const {
+    const int number = (team * gridDim.x + blockIdx.x + teams - before % teams) % teams;
+    return round % 2 ? teams - 1 - number : number;
+  }
+};
 
 // What a lane knows of a stage: the state of one block; of its entry, the first row, and where that
 // is in its block, if a stage is a slice.

@@ -16,13 +16,44 @@ namespace sparsegpu {
 
 struct AttentionProblem {
   long long groups;  // of one matrix of the pattern
-  long long items;   // tiles of all heads
   long long nnzb;
+  int heads;     // whose tiles these are
+  int together;  // heads whose tiles are dealt out together, less than 2**31 tiles
+  int in_turn;   // whether these heads take turns
   int queries, features, value_features;
 };
 
 // States that are not the number of a block; those of a BlockCode (common/score.cuh) are the same.
 constexpr int NOT_STORED = -1, ALL_TRUE = -2;
+
+// A tile by its head and its number in it: groups in the schedule's order, slices of each.
+struct TileNumber {
+  long long head;
+  int number;
+};
+
+// The tile in some place of those of `heads` heads that are dealt out together. In turn, each gives
+// its longest one first, so that no long tile is begun when most of the device is done. One after
+// the other, fewer heads are under way at a time, and L2 holds more of what their tiles read.
+template <int Slices>
+__device__ __forceinline__ TileNumber tile_in_place(int place, int first_head, int heads,
+                                                    const AttentionProblem& problem) {
+  if (problem.in_turn) {
+    const int turn = place / Slices;
+    return {first_head + turn % heads, turn / heads * Slices + place % Slices};
+  }
+  const int each = int(problem.groups) * Slices;
+  return {first_head + place / each, place % each};
+}
+
+// The tile in some place of all, which are less than 2**31.
+template <int Slices>
+__device__ __forceinline__ TileNumber tile_in_order(int place, const AttentionProblem& problem) {
+  const int each = int(problem.groups) * Slices, together = problem.together;
+  const int first_head = place / (each * together) * together;
+  return tile_in_place<Slices>(place - first_head * each, first_head,
+                               min(together, problem.heads - first_head), problem);
+}
 
 // Which split of its group's keys a tile is: its number, or -1 for a tile of all keys.
 template <bool SplitKv>
@@ -53,19 +84,19 @@ struct QueryTile : KeySplit<SplitKv> {
 
   // `matrices` has the strides of the pattern's matrices in the batch, in matrices.
   template <typename Index>
-  __device__ __forceinline__ QueryTile(long long item, const RowGroups<Index>& schedule,
+  __device__ __forceinline__ QueryTile(TileNumber tile, const RowGroups<Index>& schedule,
                                        const View& matrices, const Batch& batch,
                                        const AttentionProblem& problem)
-      : head(item / SLICES / problem.groups), at(batch, head) {
+      : head(tile.head), at(batch, head) {
     matrix = at.offset(matrices);
-    group = schedule.order[matrix * problem.groups + item / SLICES % problem.groups];
+    group = schedule.order[matrix * problem.groups + tile.number / SLICES];
     int number = int(group - matrix * problem.groups);
     if constexpr (SplitKv) {
       const SplitGroup run = schedule.splits[group];
       this->split = run.split;
       number = run.group;
     }
-    place(number, int(item % SLICES), problem);
+    place(number, tile.number % SLICES, problem);
   }
   // The tile of a group by its number in its matrix, which is the same rows in every head.
   __device__ __forceinline__ QueryTile(long long head, int number, int slice, const View& matrices,

@@ -146,6 +146,9 @@ def forward() -> Iterable[Case]:
     triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
     dense = (FLEX, CUDNN, FLASH)
     yield from _variants(replace(triangle, peers=dense, **_ms(0.88, 0.82)), best)
+    # Of few heads, whose tiles of all lengths have to be shared out evenly.
+    yield replace(triangle, batch=8, peers=(CUDNN, FLASH))
+    yield replace(triangle, batch=16, size=(16384, 16384, 128), peers=(CUDNN, FLASH))
     video = replace(long, block=(64, 64), size=(109632, 109632, 128), batch=7, pattern="strata")
     video = replace(video, density=64 / 1713, peers=(FLEX,), **_ms(3.4, 3.2))
     yield from _variants(video, best)
@@ -179,6 +182,7 @@ def gradients() -> Iterable[Case]:
     triangle = replace(long, size=(8192, 8192, 128), pattern="causal", density=0.5)
     dense = replace(_gradients(triangle, 2.9, 2.55), peers=(FLEX, CUDNN, FLASH))
     yield from _variants(dense, best)
+    yield replace(dense, batch=8, peers=(CUDNN, FLASH), bars=(), goals=())
     for tf32, variants in (
         (False, (("fma", {"tile_other": 32}),)),
         (True, (("mma", {"tile_other": 32}), ("fma", {}))),

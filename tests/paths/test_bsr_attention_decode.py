@@ -69,5 +69,5 @@ def test_heads_of_a_tile(bm, group, heads):
 )
 def test_rows_of_the_usual_length_are_cut_into_equal_pieces(monkeypatch, row_blocks, blocks):
     """Of 8 heads and 64 rows of 8192 keys on 132 multiprocessors, pieces are of some 63 blocks."""
-    monkeypatch.setattr(bsr_attention_decode, "device_facts", lambda: (0, 132, 0))
+    monkeypatch.setattr(bsr_attention_decode, "multiprocessors", lambda: 132)
     assert bsr_attention_decode._piece_blocks(8 * 64 * 8192, 64, row_blocks) == blocks

@@ -19,6 +19,7 @@ from sparsegpu.engines.cuda.paths import (
     _dispatch,
     _matrix_maps,
     _split_kv,
+    _tile_order,
     _tuned,
     bsr_attention_backward_fma,
     bsr_attention_backward_simt,
@@ -42,7 +43,7 @@ _MODULES = (
     *(bsr_attention_backward_fma, bsr_attention_backward_simt),
     *(bsr_attention_backward_sm80, bsr_attention_backward_sm90),
     _attention_backward,
-    *(_attention, _attention_tiles, _matrix_maps, _dispatch, _split_kv, _tuned),
+    *(_attention, _attention_tiles, _matrix_maps, _dispatch, _split_kv, _tile_order, _tuned),
     *(attention, attention_backward),
 )
 _OPERATIONS = {

@@ -28,6 +28,7 @@ from sparsegpu.pattern import Pattern
 from .build import HostKernel
 
 PROCESSORS = 3  # few, so that a thread block has many tiles
+L2_BYTES = 1 << 14  # and heads are computed a few at a time
 FACTS = ((9, 0), PROCESSORS, 227 * 1024)
 _LINE = 128  # bytes, of which lines of a copy are multiples
 
@@ -272,6 +273,7 @@ def emulated(
         "tensor_map": tensor_map,
         "device_facts": lambda: FACTS,
         "multiprocessors": lambda: PROCESSORS,
+        "l2_bytes": lambda: L2_BYTES,
         "architecture": lambda: "".join(map(str, FACTS[0])),
         "runs_here": lambda _: True,
         "matrix_view": _of_device(matrix_view),

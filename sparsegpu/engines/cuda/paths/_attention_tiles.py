@@ -27,6 +27,7 @@ from ._attention import Attention, AttentionFacts
 from ._attention_backward import AttentionBackward, Reads
 from ._product import layout_of
 from ._split_k import CutGroups, cut_row_groups
+from ._tile_order import tile_order
 
 #: The kernels count queries and keys of a head in 32 bits.
 _INT32 = 2**31
@@ -143,10 +144,13 @@ class Schedule:
     cut: CutGroups
 
 
-def schedule_of(p: Attention, tile: AttentionTile, source: str, at_once: int = 1) -> Schedule:
+def schedule_of(
+    p: Attention, tile: AttentionTile, source: str, at_once: int = 1, dealt: int = 0
+) -> Schedule:
     """Return the schedule of an attention; made once a pattern, but for the mask's states.
 
-    ``at_once``: tiles that the device computes at the same time, about.
+    ``at_once``: tiles that the device computes at the same time, about. ``dealt``: as in
+    `tile_order`.
     """
     bm = p.pattern.blocksize[0]
     rows = max(1, tile.tile_q // bm)
@@ -163,7 +167,7 @@ def schedule_of(p: Attention, tile: AttentionTile, source: str, at_once: int = 1
     step = p.indptr.itemsize * p.indptr.shape[-1]
     problem = kernel_struct(source, "AttentionProblem")(
         groups=of_matrix,
-        items=items,
+        **tile_order(heads, of_matrix * slices, p.key.nbytes + p.value.nbytes, p.pattern, dealt),
         nnzb=p.pattern.nnzb,
         queries=p.query.shape[-2],
         features=p.query.shape[-1],
@@ -212,9 +216,18 @@ def serves_backward(p: AttentionBackward) -> bool:
 
 
 def backward_schedule(
-    p: AttentionBackward, reads: Reads, tile: AttentionTile, source: str, *, transposed: bool
+    p: AttentionBackward,
+    reads: Reads,
+    tile: AttentionTile,
+    source: str,
+    *,
+    transposed: bool,
+    dealt: int = 0,
 ) -> Schedule:
-    """Return the schedule of a launch for gradients, which walks the pattern or its transpose."""
+    """Return the schedule of a launch for gradients, which walks the pattern or its transpose.
+
+    ``dealt``: as in `tile_order`.
+    """
     walked = p.transposed if transposed else p.pattern
     own = walked.blocksize[0]
     rows = max(1, tile.tile_q // own)
@@ -225,9 +238,11 @@ def backward_schedule(
     origins = p.order if transposed else None
     setup, states, bits = _states(p.pattern, p.mask_data, groups, rows, origins)
     starts = reads["starts"]
+    others = ("query", "grad") if transposed else ("key", "value")
+    read = sum(reads[name].nbytes for name in others) // reads.shares
     problem = kernel_struct(source, "AttentionProblem")(
         groups=of_matrix,
-        items=items,
+        **tile_order(reads.owners, of_matrix * slices, read, walked, dealt),
         nnzb=p.pattern.nnzb,
         queries=walked.shape[0],
         features=reads["query"].shape[-1],

@@ -148,7 +148,10 @@ def _launches(
 ) -> tuple[Launch, ...]:
     by_queries = name == "query"
     reads = gradient_reads(p, name)
-    schedule = backward_schedule(p, reads, tile, SOURCES[0], transposed=not by_queries)
+    teams = _CONSUMERS * _OWN // tile.tile_q
+    schedule = backward_schedule(
+        p, reads, tile, SOURCES[0], transposed=not by_queries, dealt=teams * multiprocessors()
+    )
     tables, states, bits, problem, score = schedule.arguments
     other = p.pattern.blocksize[1 if by_queries else 0]
     box = min(other, tile.defines["TILE_KEYS" if by_queries else "TILE_QUERIES"])
@@ -160,7 +163,6 @@ def _launches(
     delta = reads["delta"]  # contiguous in the order of the heads, so its place says their number
     step = delta.itemsize * delta.shape[-1]
     matrices += matrix_numbers(delta.shape[:-1], delta.strides[:-1], step, reads.batch)
-    teams = _CONSUMERS * _OWN // tile.tile_q
     compute = Launch(
         kernel(SOURCES[0], ARCHS, INDEX=schedule.index, GRADIENT=name, **tile.defines),
         (min(ceil_div(schedule.items, teams), multiprocessors()),),

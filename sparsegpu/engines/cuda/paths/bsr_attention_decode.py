@@ -16,7 +16,7 @@ import numpy as np
 from ...._math import ceil_div
 from .._score_args import kept_scale
 from ..runtime.architectures import PORTABLE
-from ..runtime.device import device_facts
+from ..runtime.device import multiprocessors
 from ..runtime.launch import MAX_GRID, NULL, Launch, kernel
 from ..runtime.structs import kernel_struct
 from ..runtime.submission import workspace
@@ -214,6 +214,5 @@ def _piece_blocks(keys: int, bk: int, row_blocks: float) -> int:
     Where block rows of the usual length, ``row_blocks``, are cut, it is into equal pieces: none is
     the few blocks that the others left.
     """
-    _, processors, _ = device_facts()
-    length = ceil_div(max(_FEWEST_KEYS, ceil_div(keys, processors * _WAVES)), bk)
+    length = ceil_div(max(_FEWEST_KEYS, ceil_div(keys, multiprocessors() * _WAVES)), bk)
     return length if row_blocks <= length else ceil(row_blocks / round(row_blocks / length))

@@ -177,7 +177,8 @@ def _teams(defines: Defines) -> int:
 def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     """Return the launches."""
     of_tile = _teams(tile.defines)
-    schedule = schedule_of(p, tile, SOURCES[0], of_tile * multiprocessors())
+    at_once = of_tile * multiprocessors()
+    schedule = schedule_of(p, tile, SOURCES[0], at_once, dealt=at_once)
     splits = splits_of(p, tile, schedule)
     defines = launched({**tile.defines, "INDEX": schedule.index, **splits.defines})
     teams = _teams(defines)

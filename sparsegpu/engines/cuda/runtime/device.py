@@ -54,6 +54,18 @@ def multiprocessors() -> int:
     return device_facts().multiprocessors
 
 
+def l2_bytes() -> int:
+    """Return the size of the current device's L2 cache."""
+    return _l2_bytes(current_device())
+
+
+@cache
+def _l2_bytes(device: int) -> int:
+    import cupy
+
+    return int(cupy.cuda.Device(device).attributes["L2CacheSize"])
+
+
 def compute_capability() -> tuple[int, int]:
     """Return the compute capability of the current device: ``(9, 0)``."""
     return device_facts().capability
