@@ -51,18 +51,20 @@ def tile_order(
 
 
 def heads_together(heads: int, tiles: int, fitting: int, enough: int) -> int:
-    """Return how many heads take turns: as many as fit L2 or are enough, in equal parts if it can.
+    """Return how many heads take turns: as many as fit L2, or enough; half or twice to be equal.
 
     Examples
     --------
     >>> heads_together(64, 64, 20, 9), heads_together(32, 64, 5, 5), heads_together(61, 64, 20, 9)
     (16, 8, 20)
     """
-    wanted = min(max(fitting, enough, 1), heads, max(1, MAX_GRID // tiles))
-    equal = [n for n in range(1, heads + 1) if heads % n == 0 and n >= enough]
-    fit = [n for n in equal if n <= wanted]
-    nearest = fit[-1] if fit else equal[0] if equal else wanted
-    return nearest if wanted <= 2 * nearest <= 4 * wanted else wanted
+    most = min(heads, MAX_GRID // tiles)
+    wanted = min(max(fitting, enough), most)
+    if heads % wanted == 0:
+        return wanted
+    near = range(max(enough, ceil_div(wanted, 2)), min(2 * wanted, most) + 1)
+    equal = [n for n in near if heads % n == 0]
+    return max((n for n in equal if n <= wanted), default=min(equal, default=wanted))
 
 
 @lru_cache(maxsize=256)
