@@ -64,6 +64,12 @@ def test_kills(n):
     time.sleep(5)
 """
 
+
+def heed_interrupts():
+    """Undo what a shell does to a background job, and so to all that it starts: ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 #: Tests of which one ends its worker.
 DIES = """\
 import os
@@ -107,6 +113,7 @@ class Run:
             text=True,
             check=False,
             process_group=0,
+            preexec_fn=heed_interrupts,
         )
         self.said = ended.stdout
         return ended.returncode
