@@ -41,8 +41,7 @@ _REASONS = (
     (
         "attention",
         "host time",
-        "The cause is not known: one launch, and no more of our Python than `sampled_addmm` has, "
-        "which takes half as long.",
+        "The host's clock: a third is the launch, the rest looks up what an equal call did.",
     ),
     (
         "attention",
@@ -53,7 +52,13 @@ _REASONS = (
     (
         "gradients",
         "host time",
-        "Two launches: two calls of a `RawKernel` alone take the host as long as the bar allows.",
+        "Two launches, a third of the time; three results to allocate; the host's clock.",
+    ),
+    (
+        "gradients",
+        "causal",
+        "Power, probably: what ran before changes the same call's time by more than it is short, "
+        "and equal shares of the tiles, which the forward call gains from, hardly change it.",
     ),
     (
         "dtypes",
