@@ -3,7 +3,6 @@
 import numpy as np
 
 from attention_cases import Case, attention
-from sparsegpu.engines.cuda.paths import _attention_tiles
 from sparsegpu.engines.cuda.paths._attention import AttentionFacts
 from sparsegpu.engines.cuda.paths._fields import Fields
 from sparsegpu.testing import assert_attention_close
@@ -28,19 +27,6 @@ SHAPES = [
     ((48, 32), (3, 5), (40, 72)),
     ((256, 64), (1, 5), (32, 96)),
 ]
-
-
-#: Of 8 heads: how many of them have their tiles dealt out together, and whether they take turns.
-TILE_ORDERS = [(8, 0), (8, 1), (3, 1), (1, 1)]
-
-
-def set_tile_order(monkeypatch, together, in_turn):
-    """Have tiles computed in this order, whatever the device and the pattern."""
-
-    def order(heads, *_):
-        return {"heads": heads, "together": min(together, heads), "in_turn": in_turn}
-
-    monkeypatch.setattr(_attention_tiles, "tile_order", order)
 
 
 def facts(dtype, blocksize, widths, **more):
@@ -115,12 +101,10 @@ class AttentionPath:
         for fields in self.FIELDS:
             self.check(engine, rng, *self.SHAPES[0], fields=fields)
 
-    def test_orders_of_tiles(self, engine, rng, monkeypatch):
-        for order in TILE_ORDERS:
-            set_tile_order(monkeypatch, *order)
-            for heads, lengths in (((4, 4), (7, 5)), ((1, 1), (3, 2))):
-                case = {"heads": heads, "density": 0.4}
-                self.check(engine, rng, self.BLOCKSIZE, lengths, (64, 64), case=case)
+    def test_orders_of_tiles(self, engine, rng, tile_order):
+        for heads, lengths in (((4, 4), (7, 5)), ((1, 1), (3, 2))):
+            case = {"heads": heads, "density": 0.4}
+            self.check(engine, rng, self.BLOCKSIZE, lengths, (64, 64), case=case)
 
     def test_causal(self, engine, rng):
         for shape in self.SHAPES:

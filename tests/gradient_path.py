@@ -4,7 +4,7 @@ import numpy as np
 
 from attention_cases import on_engine
 from attention_gradient_cases import GradientCase, backward
-from attention_path import TILE_ORDERS, mask_dtypes, set_tile_order
+from attention_path import mask_dtypes
 from sparsegpu.testing import to_host
 
 
@@ -79,13 +79,11 @@ class GradientPath:
         for fields in self.FIELDS:
             self.check(engine, rng, self.SHAPES[0], fields=fields)
 
-    def test_orders_of_tiles(self, engine, rng, monkeypatch):
+    def test_orders_of_tiles(self, engine, rng, tile_order):
         blocksize, _, widths = self.SHAPES[0]
-        for order in TILE_ORDERS:
-            set_tile_order(monkeypatch, *order)
-            for heads, blocks in (((4, 4), (7, 5)), ((4, 2), (3, 6))):
-                case = {"heads": heads, "density": 0.4}
-                self.check(engine, rng, (blocksize, blocks, widths), case=case)
+        for heads, blocks in (((4, 4), (7, 5)), ((4, 2), (3, 6))):
+            case = {"heads": heads, "density": 0.4}
+            self.check(engine, rng, (blocksize, blocks, widths), case=case)
 
     def test_scores(self, engine, rng):
         """Everything that the score may have, alone and together."""

@@ -8,7 +8,6 @@ import pytest
 import sparsegpu
 from attention_cases import attention
 from attention_gradient_cases import GradientCase, backward
-from attention_path import TILE_ORDERS, set_tile_order
 from host_engine import Host
 from tools.emulator.attention import emulated_attention
 
@@ -119,17 +118,6 @@ def test_gradients_of_heads_with_masks_of_their_own(directory, rng, path):
     """Heads share keys; groups of keys have other lengths in every mask, and another order."""
     sizes = {"lengths": (112, 160), "blocksize": (16, 32), "widths": (32, 128), "heads": (4, 1)}
     case = GradientCase(rng, dtype="float16", density=0.2, mask_batch=(4,), **sizes)
-    with emulated_attention(directory):
-        found = backward(*case.forward(Host()), config={"path": path})
-    case.compare(found)
-
-
-@pytest.mark.parametrize("order", TILE_ORDERS, ids=str)
-@pytest.mark.parametrize("path", ["mma", "wgmma"])
-def test_orders_of_tiles(directory, rng, monkeypatch, path, order):
-    set_tile_order(monkeypatch, *order)
-    sizes = {"lengths": (160, 128), "blocksize": (32, 32), "widths": (32, 64), "heads": (8, 4)}
-    case = GradientCase(rng, dtype="float16", density=0.5, **sizes)
     with emulated_attention(directory):
         found = backward(*case.forward(Host()), config={"path": path})
     case.compare(found)
