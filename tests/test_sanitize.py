@@ -90,6 +90,8 @@ def test_barriers_are_found_wherever_they_stand(sources):
 def test_a_header_that_asks_for_the_grid_counts_where_it_is_used():
     assert takes_several_tiles("bsr_addmm_sm90", SOURCES)  # zigzag_tile
     assert takes_several_tiles("bsr_addmm_f32", SOURCES)
+    assert takes_several_tiles("bsr_attention_sm90", SOURCES)  # a method of TeamTiles asks
+    assert takes_several_tiles("bsr_attention_backward_sm90", SOURCES)
     assert not takes_several_tiles("bsr_addmm_groups", SOURCES)  # includes it for BandRaster
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 _FUNCTION = re.compile(r"(\w+)\s+(\w+)\s*\([^(){};]*\)\s*(?:const\s*)?\{")
+_STRUCT = re.compile(r"\b(?:struct|class)\s+(\w+)[^;(){}]*\{")
 _WAITS = re.compile(
     r"\bbar(?:rier)?\.(?:\w+\.)?(?:sync|red|wait)\b|\bmbarrier\.(?:try|test)_wait\b"
 )
@@ -119,10 +120,12 @@ def write_build(
 def takes_several_tiles(kernel: str, root: Path) -> bool:
     """Return whether a kernel's thread blocks loop over tiles, so that a smaller grid is enough.
 
-    They do if its source asks for the grid's size, or names a function of a header that does.
+    They do if its source asks for the grid's size, or names a function or struct of a header that
+    does.
     """
     source, *headers = (_without_comments((root / f).read_text()) for f in _files_of(kernel, root))
-    asking = [name for text in headers for name, _, body in _functions(text) if "gridDim.x" in body]
+    named = [pair for text in headers for pair in (*_functions(text), *_structs(text))]
+    asking = [name for name, *_, body in named if "gridDim.x" in body]
     return re.search(rf"\b(?:{'|'.join(['gridDim', *asking])})\b", source) is not None
 
 
@@ -161,6 +164,12 @@ def _functions(text: str) -> Iterator[tuple[str, str, str]]:
     for match in _FUNCTION.finditer(text):
         if match[1] not in {"else", "return"} and match[2] not in {"if", "for", "while"}:
             yield match[2], match[1], text[match.end() : _closing(text, match.end() - 1)]
+
+
+def _structs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the structs and classes of a text without comments: names and bodies."""
+    for match in _STRUCT.finditer(text):
+        yield match[1], text[match.end() : _closing(text, match.end() - 1)]
 
 
 def _uncalled(text: str, texts: Iterable[str]) -> list[range]:
