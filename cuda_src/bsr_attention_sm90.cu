@@ -64,8 +64,9 @@ constexpr int KEY_BYTES = TILE_K * FEATURES * 2, VALUE_BYTES = TILE_K * VALUE_FE
 constexpr int STAGE_BYTES = KEY_BYTES + VALUE_BYTES;
 constexpr int TEAM_BYTES = QUERY_STAGES * QUERY_BYTES + STAGES * STAGE_BYTES;
 // Descriptions of tiles: one more than there are stages of queries, because queries are released
-// before their tile is stored.
-constexpr int TILES = QUERY_STAGES + 1;
+// before their tile is stored, and one for the producer, which describes a tile before it waits for
+// a stage of queries.
+constexpr int TILES = QUERY_STAGES + 2;
 // Stages of a tile's keys that are copied before its queries: when the consumers release the
 // queries of the tile before, these stages hold no keys any more.
 constexpr int EARLY_STAGES = STAGES - 2;
@@ -75,8 +76,7 @@ struct TeamMemory {
   unsigned long long full[STAGES], empty[STAGES];
   unsigned long long query_full[QUERY_STAGES], query_empty[QUERY_STAGES];
   Tile tile[TILES];
-  int stages[TILES];  // of its keys
-  int tiles;          // that the team takes
+  int stages[TILES];  // of its keys; behind the last tile, a negative number
   INDEX state[STAGES][ENTRIES][ROWS];
   // A bit a block, in the order of `state`: whether it is stored, whether all of it is attended.
   uint2 known[STAGES];
@@ -107,13 +107,15 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
     const int value_matrix = int(tile.at.offset(matrices.value));
     StageReader<INDEX, ENTRIES, ROWS, SLICES_K, KEYS> reader(schedule, states, tile.group);
     const int count = reader.stages();
+    if (lane == 0) {
+      shared.tile[round % TILES] = tile;
+      shared.stages[round % TILES] = count;
+    }
     for (int number = 0;; ++number) {
       if (number == min(EARLY_STAGES, count)) {
         const int room = round % QUERY_STAGES;
         mbarrier_wait(shared_address(&shared.query_empty[room]), round / QUERY_STAGES % 2 ^ 1);
         if (lane == 0) {
-          shared.tile[round % TILES] = tile;
-          shared.stages[round % TILES] = count;
           const unsigned query_full = shared_address(&shared.query_full[room]);
           const unsigned queries = memory + room * QUERY_BYTES;
           mbarrier_arrive_expect_tx(query_full, QUERY_BYTES);
@@ -148,6 +150,12 @@ __device__ __forceinline__ void produce(int team, unsigned memory, TeamMemory& s
       if (++stage == STAGES) stage = 0, parity ^= 1;
     }
   }
+  const int room = round % QUERY_STAGES;
+  mbarrier_wait(shared_address(&shared.query_empty[room]), round / QUERY_STAGES % 2 ^ 1);
+  if (lane == 0) {  // instead of queries
+    shared.stages[round % TILES] = -1;
+    mbarrier_arrive(shared_address(&shared.query_full[room]));
+  }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
@@ -175,9 +183,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       }
     }
     mbarrier_init_fence();
-  } else if (threadIdx.x - 32 < TEAMS) {
-    const int team = threadIdx.x - 32;
-    teams[team].tiles = TeamTiles<TEAMS, Tile::SLICES>(team).count(problem);
   }
   __syncthreads();
 
@@ -199,9 +204,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
   const unsigned of_team = memory + team * TEAM_BYTES;
   const unsigned stages = of_team + QUERY_STAGES * QUERY_BYTES;
   int stage = 0, parity = 0;  // of the next stage
-  for (int round = 0; round < shared.tiles; ++round) {
+  for (int round = 0;; ++round) {
     const int room = round % QUERY_STAGES;
     mbarrier_wait(shared_address(&shared.query_full[room]), round / QUERY_STAGES % 2);
+    int left = shared.stages[round % TILES];
+    if (left < 0) break;
     const Tile& tile = shared.tile[round % TILES];
     const TileScore score(score_args, tile.at, tile.head);
     const Mask mask(score, bits, tile.matrix * problem.nnzb);
@@ -317,7 +324,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) bsr_attention_sm90(
       pending = false;
     };
     const auto release_queries = [&] { warp_arrive(shared_address(&shared.query_empty[room])); };
-    int left = shared.stages[round % TILES];
     if (left == 0) release_queries();
     for (; left > 0; --left) {
       mbarrier_wait(shared_address(&shared.full[stage]), parity);

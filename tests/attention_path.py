@@ -101,7 +101,7 @@ class AttentionPath:
         for fields in self.FIELDS:
             self.check(engine, rng, *self.SHAPES[0], fields=fields)
 
-    def test_orders_of_tiles(self, engine, rng, tile_order):
+    def test_orders_of_tiles(self, engine, rng, band):
         for heads, lengths in (((4, 4), (7, 5)), ((1, 1), (3, 2))):
             case = {"heads": heads, "density": 0.4}
             self.check(engine, rng, self.BLOCKSIZE, lengths, (64, 64), case=case)

@@ -257,20 +257,12 @@ def directory(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("emulated")
 
 
-@pytest.fixture(params=[(8, 0), (8, 1), (3, 1), (1, 1)], ids=str)
-def tile_order(request, monkeypatch) -> None:
-    """Have attention's tiles computed in an order, whatever the device and the pattern.
-
-    The params say of how many heads the tiles are dealt out together, and whether they take turns.
-    """
+@pytest.fixture(params=[1, 3, 8])
+def band(request, monkeypatch) -> None:
+    """Have so many heads of attention take turns, whatever the device and the pattern."""
     from sparsegpu.engines.cuda.paths import _attention_tiles
 
-    together, in_turn = request.param
-
-    def order(heads: int, *_: object) -> dict[str, int]:
-        return {"heads": heads, "together": min(together, heads), "in_turn": in_turn}
-
-    monkeypatch.setattr(_attention_tiles, "tile_order", order)
+    monkeypatch.setattr(_attention_tiles, "band_of_heads", lambda *_: request.param)
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ class GradientPath:
         for fields in self.FIELDS:
             self.check(engine, rng, self.SHAPES[0], fields=fields)
 
-    def test_orders_of_tiles(self, engine, rng, tile_order):
+    def test_orders_of_tiles(self, engine, rng, band):
         blocksize, _, widths = self.SHAPES[0]
         for heads, blocks in (((4, 4), (7, 5)), ((4, 2), (3, 6))):
             case = {"heads": heads, "density": 0.4}

@@ -168,7 +168,7 @@ def test_scores_of_zero(directory, rng, path, dtype):
 
 
 @pytest.mark.parametrize("path", ["mma", "wgmma"])
-def test_orders_of_tiles(directory, rng, tile_order, path):
+def test_orders_of_tiles(directory, rng, band, path):
     """Of more tiles than there are teams, some of which have a tile less than others."""
     how = {"lengths": (160, 160), "blocksize": (32, 32), "widths": (64, 64), "dtype": "float16"}
     forward = Case(rng, heads=(8, 4), density=0.5, **how)

@@ -5,13 +5,13 @@
 
 #include "common/ceil_div.cuh"
 #include "common/query_tile.cuh"
-#include "ptx/opaque.cuh"
+#include "common/raster.cuh"
 
 namespace sparsegpu {
 
-// Walks the tiles that a team takes, one after the other. Those of some heads at a time are dealt
-// out to all teams: every other round backwards, so that no team has the longest of every round,
-// and beginning with the team that would be next after the heads before.
+// Walks the tiles that a team takes, one after the other. Those of a band of heads that take turns,
+// or of all heads, are dealt out to all teams, in a zigzag, and beginning with the team that would
+// be next after the heads before.
 template <int Teams, int Slices>
 struct TeamTiles {
   int team, round = 0;
@@ -20,36 +20,18 @@ struct TeamTiles {
 
   // The next tile; behind the last one, a negative number.
   __device__ __forceinline__ TileNumber next(const AttentionProblem& problem) {
-    const int teams = all(), each = int(problem.groups) * Slices;
-    const int rounds = ceil_div(each * problem.together, teams);
+    const int teams = gridDim.x * Teams, each = int(problem.groups) * Slices;
+    const int heads = problem.band > 1 ? problem.band : problem.heads;  // that are dealt out next
+    const int rounds = ceil_div(heads * each, teams);
     while (true) {
-      const int first_head = round / rounds * problem.together, of_heads = round % rounds;
+      const int first_head = round / rounds * heads, of_heads = round % rounds;
       if (first_head >= problem.heads) return {0, -1};
       ++round;
-      const int heads = min(problem.together, problem.heads - first_head);
-      const int place = of_heads * teams + seat(of_heads, first_head * unsigned(each), teams);
-      if (place < heads * each) return tile_in_place<Slices>(place, first_head, heads, problem);
+      const int first = first_head * each, end = min(first_head + heads, problem.heads) * each;
+      const int taker = (team * gridDim.x + blockIdx.x + teams - first % teams) % teams;
+      const int place = first + of_heads * teams + zigzag(of_heads, taker, teams);
+      if (place < end) return tile_in_order<Slices>(place, problem);
     }
-  }
-  // How many tiles there are from the first round on.
-  __device__ __forceinline__ int count(const AttentionProblem& problem) const {
-    const int teams = all(), each = int(problem.groups) * Slices;
-    int count = 0;
-    for (int first_head = 0; first_head < problem.heads; first_head += problem.together) {
-      const int tiles = min(problem.together, problem.heads - first_head) * each;
-      const int whole = tiles / teams, rest = tiles % teams;  // rounds, and what the last one deals
-      count += whole + (seat(whole, first_head * unsigned(each), teams) < rest);
-    }
-    return count;
-  }
-
- private:
-  // Opaque: divisors are prepared where they are needed, not kept in registers.
-  static __device__ __forceinline__ int all() { return opaque(gridDim.x) * Teams; }
-  // Which of a round's tiles is the team's, of heads that come behind so many tiles of others.
-  __device__ __forceinline__ int seat(int round, unsigned before, int teams) const {
-    const int number = (team * gridDim.x + blockIdx.x + teams - before % teams) % teams;
-    return round % 2 ? teams - 1 - number : number;
   }
 };
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "common/ceil_div.cuh"
+#include "common/raster.cuh"
 #include "common/row_groups.cuh"
 #include "common/view.cuh"
 
@@ -17,9 +18,8 @@ namespace sparsegpu {
 struct AttentionProblem {
   long long groups;  // of one matrix of the pattern
   long long nnzb;
-  int heads;     // whose tiles these are
-  int together;  // heads whose tiles are dealt out together, less than 2**31 tiles
-  int in_turn;   // whether these heads take turns
+  int heads;  // whose tiles these are: less than 2**31
+  int band;   // heads that take turns; 1: one head after the other
   int queries, features, value_features;
 };
 
@@ -32,27 +32,13 @@ struct TileNumber {
   int number;
 };
 
-// The tile in some place of those of `heads` heads that are dealt out together. In turn, each gives
-// its longest one first, so that no long tile is begun when most of the device is done. One after
-// the other, fewer heads are under way at a time, and L2 holds more of what their tiles read.
-template <int Slices>
-__device__ __forceinline__ TileNumber tile_in_place(int place, int first_head, int heads,
-                                                    const AttentionProblem& problem) {
-  if (problem.in_turn) {
-    const int turn = place / Slices;
-    return {first_head + turn % heads, turn / heads * Slices + place % Slices};
-  }
-  const int each = int(problem.groups) * Slices;
-  return {first_head + place / each, place % each};
-}
-
-// The tile in some place of all, which are less than 2**31.
+// The tile in some place of all. Heads that take turns give the longest one of each first, so that
+// no long tile is begun when most of the device is done. With one head after the other, fewer heads
+// are under way at a time, and L2 holds more of what their tiles read.
 template <int Slices>
 __device__ __forceinline__ TileNumber tile_in_order(int place, const AttentionProblem& problem) {
-  const int each = int(problem.groups) * Slices, together = problem.together;
-  const int first_head = place / (each * together) * together;
-  return tile_in_place<Slices>(place - first_head * each, first_head,
-                               min(together, problem.heads - first_head), problem);
+  const BandRaster<int> raster(place / Slices, problem.heads, int(problem.groups), problem.band);
+  return {raster.row, raster.column * Slices + place % Slices};
 }
 
 // Which split of its group's keys a tile is: its number, or -1 for a tile of all keys.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/ceil_div.cuh"
+#include "common/raster.cuh"
 #include "common/row_groups.cuh"
 
 namespace sparsegpu {
@@ -37,21 +38,6 @@ struct RowGroupShape {
       found = block_row < 0 ? m : block_row * (long long)BlockM + row % BlockM;
     }
     return row < GROUP_M ? found : m;
-  }
-};
-
-// Raster order in bands: tile number `tile` of rows x columns tiles, taken column by column within
-// a band of `band` rows, so that tiles that run at the same time share operands in L2.
-template <typename Int>
-struct BandRaster {
-  Int row, column;
-
-  __device__ __forceinline__ BandRaster(Int tile, Int rows, Int columns, Int band) {
-    const Int above = tile / (band * columns);
-    tile %= band * columns;
-    const Int height = min(band, rows - above * band);
-    column = tile / height;
-    row = above * band + tile % height;
   }
 };
 
@@ -98,11 +84,9 @@ struct RowGroupTile {
 };
 
 // The tile that the thread block takes in this round; past the last one, it is done. Tiles are in
-// LPT order (longest processing time first) within a column of tiles, and are assigned in a zigzag,
-// left to right and right to left, so that each thread block gets long and short ones: R. L.
-// Graham, "Bounds on multiprocessing timing anomalies", 1969.
+// LPT order (longest processing time first) within a column of tiles.
 __device__ __forceinline__ unsigned zigzag_tile(unsigned round) {
-  return round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  return round * gridDim.x + zigzag(round, blockIdx.x, gridDim.x);
 }
 
 // Reads the schedule of a group ahead, for a producer warp. An entry is BlockSteps steps; the warp

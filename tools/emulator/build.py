@@ -47,23 +47,32 @@ class HostKernel:
     Parameters
     ----------
     source : str
-        Stem of a file in ``cuda_src`` and name of its entry point.
+        Stem of a file and name of its entry point.
     defines : mapping
         Its ``-D`` names.
     directory : path
         Where builds are kept.
+    root : path, optional
+        Where the source is, if not in ``cuda_src``.
     """
 
-    def __init__(self, source: str, defines: Mapping[str, Any], directory: Path):
+    def __init__(
+        self,
+        source: str,
+        defines: Mapping[str, Any],
+        directory: Path,
+        *,
+        root: Path = _SOURCES,
+    ):
         text = _DYNAMIC.sub(
             lambda found: (
                 f"unsigned char* const {found[2]} = emulator::dynamic_shared({found[1] or 16});"
             ),
-            (_SOURCES / f"{source}.cu").read_text(encoding="utf-8"),
+            (root / f"{source}.cu").read_text(encoding="utf-8"),
         )
         names = [f"-D{name}={value}" for name, value in sorted(defines.items())]
         twins = "".join(p.read_text() for p in sorted(_INCLUDE.rglob("*.*")) if p.is_file())
-        digest = sha256("\0".join((expand(source), twins, *names)).encode()).hexdigest()[:20]
+        digest = sha256("\0".join((expand(source, root), twins, *names)).encode()).hexdigest()[:20]
         library = directory / f"{source}-{digest}.so"
         if not library.exists():
             program = library.with_suffix(".cpp")

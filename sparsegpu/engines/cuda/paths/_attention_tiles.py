@@ -27,7 +27,7 @@ from ._attention import Attention, AttentionFacts
 from ._attention_backward import AttentionBackward, Reads
 from ._product import layout_of
 from ._split_k import CutGroups, cut_row_groups
-from ._tile_order import tile_order
+from ._tile_order import band_of_heads
 
 #: The kernels count queries and keys of a head in 32 bits.
 _INT32 = 2**31
@@ -145,12 +145,12 @@ class Schedule:
 
 
 def schedule_of(
-    p: Attention, tile: AttentionTile, source: str, at_once: int = 1, dealt: int = 0
+    p: Attention, tile: AttentionTile, source: str, at_once: int = 1, *, dealt: bool = False
 ) -> Schedule:
     """Return the schedule of an attention; made once a pattern, but for the mask's states.
 
-    ``at_once``: tiles that the device computes at the same time, about. ``dealt``: as in
-    `tile_order`.
+    ``at_once``: tiles that the device computes at the same time, about; with ``dealt``, the teams
+    to which they are dealt out.
     """
     bm = p.pattern.blocksize[0]
     rows = max(1, tile.tile_q // bm)
@@ -165,9 +165,11 @@ def schedule_of(
     of_matrix = groups.groups // p.pattern.batch_size
     items = heads * of_matrix * slices
     step = p.indptr.itemsize * p.indptr.shape[-1]
+    read = p.key.nbytes + p.value.nbytes
     problem = kernel_struct(source, "AttentionProblem")(
         groups=of_matrix,
-        **tile_order(heads, of_matrix * slices, p.key.nbytes + p.value.nbytes, p.pattern, dealt),
+        heads=heads,
+        band=band_of_heads(heads, of_matrix * slices, read, p.pattern, at_once if dealt else None),
         nnzb=p.pattern.nnzb,
         queries=p.query.shape[-2],
         features=p.query.shape[-1],
@@ -222,11 +224,11 @@ def backward_schedule(
     source: str,
     *,
     transposed: bool,
-    dealt: int = 0,
+    teams: int | None = None,
 ) -> Schedule:
     """Return the schedule of a launch for gradients, which walks the pattern or its transpose.
 
-    ``dealt``: as in `tile_order`.
+    ``teams``: to which tiles are dealt out, as in `band_of_heads`.
     """
     walked = p.transposed if transposed else p.pattern
     own = walked.blocksize[0]
@@ -242,7 +244,8 @@ def backward_schedule(
     read = sum(reads[name].nbytes for name in others) // reads.shares
     problem = kernel_struct(source, "AttentionProblem")(
         groups=of_matrix,
-        **tile_order(reads.owners, of_matrix * slices, read, walked, dealt),
+        heads=reads.owners,
+        band=band_of_heads(reads.owners, of_matrix * slices, read, walked, teams),
         nnzb=p.pattern.nnzb,
         queries=walked.shape[0],
         features=reads["query"].shape[-1],

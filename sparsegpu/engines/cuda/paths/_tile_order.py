@@ -9,18 +9,17 @@ import numpy as np
 from ...._math import ceil_div
 from ....pattern import Pattern
 from ..runtime.device import l2_bytes, multiprocessors
-from ..runtime.launch import MAX_GRID
 
 _ROUNDS = 2  # at least, in which the tiles of heads that take turns are dealt out
 _UNEVEN = 1.05  # the longest work of a team over the average from which on heads take turns
 _LONG = 0.25  # density from which on tiles of a head read the same keys at about the same time
-_SIMULATED = 1 << 17  # tiles, at most
+_SIMULATED = 1 << 14  # tiles, at most: more are always dealt out evenly enough
 
 
-def tile_order(
-    heads: int, tiles: int, read: int, pattern: Pattern, dealt: int = 0
-) -> dict[str, int]:
-    """Return the fields of an ``AttentionProblem`` that say in which order its tiles are computed.
+def band_of_heads(
+    heads: int, tiles: int, read: int, pattern: Pattern, teams: int | None = None
+) -> int:
+    """Return how many heads take turns in the order of the tiles; 1: one head after the other.
 
     Parameters
     ----------
@@ -30,9 +29,9 @@ def tile_order(
         Bytes that the tiles of all heads read again and again.
     pattern : Pattern
         What the tiles walk.
-    dealt : int
-        Teams to which tiles are dealt out; 0: each tile has a thread block of its own, and the
-        device takes these in their order.
+    teams : int, optional
+        To which tiles are dealt out. None: each tile has a thread block of its own, and the device
+        takes these in their order.
 
     Notes
     -----
@@ -43,26 +42,25 @@ def tile_order(
     """
     rows, columns = pattern.block_shape
     long = _LONG * rows * columns <= pattern.nnzb < rows * columns
-    if dealt and not long and unevenness(heads, tiles, dealt) <= _UNEVEN:
-        return {"heads": heads, "together": heads, "in_turn": 0}
+    if teams is not None and not long and unevenness(heads, tiles, teams) <= _UNEVEN:
+        return 1
     fitting = heads * l2_bytes() // (3 * max(read, 1))
-    enough = ceil_div(_ROUNDS * (dealt or multiprocessors()), tiles)
-    return {"heads": heads, "together": heads_together(heads, tiles, fitting, enough), "in_turn": 1}
+    enough = ceil_div(_ROUNDS * (teams or multiprocessors()), tiles)
+    return equal_bands(heads, fitting, max(enough, 2))
 
 
-def heads_together(heads: int, tiles: int, fitting: int, enough: int) -> int:
+def equal_bands(heads: int, fitting: int, enough: int) -> int:
     """Return how many heads take turns: as many as fit L2, or enough; half or twice to be equal.
 
     Examples
     --------
-    >>> heads_together(64, 64, 20, 9), heads_together(32, 64, 5, 5), heads_together(61, 64, 20, 9)
+    >>> equal_bands(64, 20, 9), equal_bands(32, 5, 5), equal_bands(61, 20, 9)
     (16, 8, 20)
     """
-    most = min(heads, MAX_GRID // tiles)
-    wanted = min(max(fitting, enough), most)
+    wanted = min(max(fitting, enough), heads)
     if heads % wanted == 0:
         return wanted
-    near = range(max(enough, ceil_div(wanted, 2)), min(2 * wanted, most) + 1)
+    near = range(max(enough, ceil_div(wanted, 2)), min(2 * wanted, heads) + 1)
     equal = [n for n in near if heads % n == 0]
     return max((n for n in equal if n <= wanted), default=min(equal, default=wanted))
 

@@ -150,7 +150,7 @@ def _launches(
     reads = gradient_reads(p, name)
     teams = _CONSUMERS * _OWN // tile.tile_q
     schedule = backward_schedule(
-        p, reads, tile, SOURCES[0], transposed=not by_queries, dealt=teams * multiprocessors()
+        p, reads, tile, SOURCES[0], transposed=not by_queries, teams=teams * multiprocessors()
     )
     tables, states, bits, problem, score = schedule.arguments
     other = p.pattern.blocksize[1 if by_queries else 0]

@@ -56,7 +56,7 @@ _LARGE_STAGES = {
 }
 # Bytes of a team's shared memory besides its tiles (TeamMemory), at most: for each tile of queries,
 # for each stage of keys, and for each block of the mask that a stage has.
-_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 96, 32, 12
+_QUERY_STATIC, _STAGE_STATIC, _STATE_STATIC = 80, 32, 12
 _ALIGNMENT = 1024  # of the stages
 
 
@@ -96,7 +96,7 @@ def tile(f: AttentionFacts, fields: Fields) -> AttentionTile | None:
         """Return how many stages of keys a team has room for."""
         states = max(1, tile_q // bm) * max(1, tile_k // bk)
         of_team = (SHARED - _ALIGNMENT) // (consumers * 64 // tile_q)
-        of_queries = query_stages * 2 * tile_q * features + (query_stages + 1) * _QUERY_STATIC
+        of_queries = query_stages * 2 * tile_q * features + (query_stages + 2) * _QUERY_STATIC
         of_stage = tile_k * of_key + _STAGE_STATIC + _STATE_STATIC * states
         return min((of_team - of_queries) // of_stage, MOST_STAGES)
 
@@ -177,8 +177,7 @@ def _teams(defines: Defines) -> int:
 def launches(p: Attention, tile: AttentionTile) -> tuple[Launch, ...]:
     """Return the launches."""
     of_tile = _teams(tile.defines)
-    at_once = of_tile * multiprocessors()
-    schedule = schedule_of(p, tile, SOURCES[0], at_once, dealt=at_once)
+    schedule = schedule_of(p, tile, SOURCES[0], of_tile * multiprocessors(), dealt=True)
     splits = splits_of(p, tile, schedule)
     defines = launched({**tile.defines, "INDEX": schedule.index, **splits.defines})
     teams = _teams(defines)
