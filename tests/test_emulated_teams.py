@@ -52,6 +52,6 @@ def test_one_head_after_the_other_is_as_uneven_as_computed(directory, heads, gro
     assert shares.unevenness == pytest.approx(unevenness(heads, groups, 132))
 
 
-@pytest.mark.parametrize(("heads", "groups", "band"), [(8, 64, 8), (32, 64, 8), (61, 64, 20)])
+@pytest.mark.parametrize(("heads", "groups", "band"), [(8, 64, 8), (61, 64, 20), (128, 64, 5)])
 def test_heads_that_take_turns_are_shared_out_evenly(directory, heads, groups, band):
     assert Shares(directory, heads=heads, groups=groups, grid=66, band=band).unevenness < 1.06

@@ -18,7 +18,7 @@ namespace sparsegpu {
 struct AttentionProblem {
   long long groups;  // of one matrix of the pattern
   long long nnzb;
-  int heads;  // whose tiles these are: less than 2**31
+  int heads;  // whose tiles these are, less than 2**31 in all
   int band;   // heads that take turns; 1: one head after the other
   int queries, features, value_features;
 };
