@@ -24,12 +24,13 @@ DRIVER = """\
 import sys
 from pathlib import Path
 
-from tools import gallery, gpu, gpu_parts, record, runner
+from tools import gallery, gpu, gpu_parts, gpus, record, runner
 
 runner.ROOT = gpu_parts.ROOT = Path("checkout").resolve()
 record.RESULTS = gpu.RESULTS = gpu_parts.RESULTS = Path("results").resolve()
 gallery.FOLDER = record.RESULTS / "gallery"
 gpu.gpu_here = lambda: "A GPU"
+gpus.CORES_A_GPU = 1  # with very many cores no worker would have begun within seconds
 sys.exit(gpu.main(sys.argv[1:]))
 """
 
