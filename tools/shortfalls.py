@@ -66,6 +66,11 @@ _REASONS = (
         "Row-major `dense` is transposed first, or in the kernel ([how](hopper.md)).",
     ),
     (
+        "kernels",
+        "host time",
+        "The host's clock and driver, which differ between machines: CuPy's row says how much.",
+    ),
+    (
         "layouts",
         "8189",
         "Rows whose distance is no multiple of 16 bytes: no tensor map describes them, so `dense` "
